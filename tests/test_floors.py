@@ -53,7 +53,7 @@ IMPURE_CALLS = (
 ALLOWED = {
     ("limits", "_thread"),  # a plain lock without the cost of importing threading,
     ("limits", "os"),  # and its renewal after a fork
-    ("core.headers.fields", "datetime"),  # counts days with it; today() is an impure call
+    ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
     ("limits.budget", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }

@@ -42,7 +42,7 @@ from forbear import (
     idempotency,
 )
 from forbear.core import migration
-from forbear.core.request import parse_item
+from forbear.core.headers.structured import parse_item
 from forbear.engine import settings
 from forbear.limits.limits import Limits
 from forbear.redis import RedisBudget

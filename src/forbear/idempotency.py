@@ -15,7 +15,8 @@ vendors' documentation named next to each profile.
 from __future__ import annotations
 
 from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
-from .core.request import origin_from, string_item
+from .core.headers.structured import string_item
+from .core.request import origin_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

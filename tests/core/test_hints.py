@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from forbear.core.headers.fields import parse_http_date
+from forbear.core.headers import quota
+from forbear.core.headers.dates import parse_http_date
 from forbear.core.headers.hints import (
+    QUOTA_FIELDS,
     READ_BYTES,
     READ_TEXT,
     Hint,
@@ -147,6 +149,9 @@ def test_an_answer_without_a_name_that_is_read_need_not_be_read():
     assert {name.lower() for name, _, _ in IN_ORDER} < READ_TEXT
     gates = {"x-should-retry", "stripe-should-retry", "idempotent-replayed", "ratelimit-remaining"}
     assert gates < READ_TEXT
+    # Written once more in hints.py, so that quota.py is loaded by the first that is met.
+    quotas = [(reset.name, *reset.remaining) for family in quota._FAMILIES for reset in family]
+    assert {"ratelimit"}.union(*quotas) == QUOTA_FIELDS < READ_TEXT
     assert READ_TEXT.isdisjoint({"date", "age", "content-type", "content-length", "server"})
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from forbear import idempotency
-from forbear.core.request import GENERATED_FOR, RECOGNISED, carries_key, names_a_key, parse_item
+from forbear.core.headers.structured import parse_item
+from forbear.core.request import GENERATED_FOR, RECOGNISED, carries_key, names_a_key
 from forbear.idempotency import PROFILES, STYLES, check_profile, parse, serialize
 
 CORPUS = json.loads(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forbear.core.headers.fields import parse_http_date, parse_timestamp
+from forbear.core.headers.dates import parse_http_date, parse_timestamp
 from forbear.core.headers.hints import Hint, read_hint
 
 NOW = 1795176000.0

@@ -7,8 +7,8 @@ import http_sf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forbear.core.headers.fields import bare_item, parameters, skip_spaces
-from forbear.core.request import carries_key, names_a_key, parse_item
+from forbear.core.headers.structured import bare_item, parameters, parse_item, skip_spaces
+from forbear.core.request import carries_key, names_a_key
 from forbear.idempotency import PROFILES, STYLES, generate, parse, serialize
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)

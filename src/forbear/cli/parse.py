@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TextIO
 from ..core.call import Call
 from ..core.decide import answered
 from ..core.decide import decide as core_decide
-from ..core.headers.fields import OWS, Clock, members, number, parse_http_date, parse_timestamp
-from ..core.headers.hints import read_hint
-from ..core.headers.quota import QUOTA_FIELDS, is_rate_limit, least, remaining_of
+from ..core.headers.dates import parse_http_date, parse_timestamp
+from ..core.headers.fields import OWS, Clock, members, number
+from ..core.headers.hints import QUOTA_FIELDS, read_hint
+from ..core.headers.quota import is_rate_limit, least, remaining_of
 from ..core.outcome import GiveUp, Hint, Reason, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request

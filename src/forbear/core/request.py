@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 
 from .checks import shown
-from .headers.fields import Names, bare_item, collect, parameters, skip_spaces
+from .headers.fields import Names, collect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -281,38 +281,18 @@ def _key_lines(headers: Iterable[Line], extra: frozenset[str]) -> Found:
     """The trimmed values of the headers that may hold a key; "" for one that is empty."""
     found = collect(headers, _names(extra))
     if _DRAFT in found:  # its syntax writes the empty String as "", with or without parameters
-        values = found[_DRAFT]
-        found[_DRAFT] = ["" if v.startswith('""') and parse_item(v) == "" else v for v in values]
+        found[_DRAFT] = ["" if is_empty_item(value) else value for value in found[_DRAFT]]
     return found
+
+
+def is_empty_item(field_value: str) -> bool:
+    if not field_value.startswith('""'):
+        return False
+    from .headers.structured import parse_item
+
+    return parse_item(field_value) == ""
 
 
 @cache
 def _names(extra: frozenset[str]) -> Names:
     return Names(RECOGNISED | {_FIRST_SENT} | extra)
-
-
-def parse_item(field_value: str) -> str | None:
-    """Return the String of an Item field value, which may be empty; None for a malformed one."""
-    try:
-        return string_item(field_value)
-    except ValueError:
-        return None
-
-
-def string_item(field_value: str) -> str:
-    if not isinstance(field_value, str):
-        raise TypeError(f"field value must be a str, got {type(field_value).__name__}; decode it")
-    try:
-        kind, value, at = bare_item(field_value, skip_spaces(field_value, 0))
-        at = skip_spaces(field_value, parameters(field_value, at)[1])
-    except ValueError as error:
-        raise ValueError(
-            f"field value is no structured-field Item: {error}; write the key in double quotes"
-        ) from None
-    if not isinstance(value, str) or kind != "String":
-        raise ValueError(f"field value must be a String, got a {kind}; write it in double quotes")
-    if at < len(field_value):
-        raise ValueError(
-            f"field value must be one Item, got more text at position {at}; send one key, one line"
-        )
-    return value

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.event_streams import ErrorEvent
-from ..core.headers.quota import read_quotas
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
 
@@ -215,6 +214,8 @@ def classify_status(
 
 def note_quotas(port: Classifier, call: Call, lines: Lines) -> None:
     """Note what the head of a response says of quotas, good or not."""
+    from ..core.headers.quota import read_quotas
+
     quotas = read_quotas(lines, port.settings.clock.time)
     if quotas:
         call.own_extras().quotas = quotas

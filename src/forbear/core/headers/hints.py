@@ -15,8 +15,7 @@ does, are read in quota.py.
 from __future__ import annotations
 
 from ..outcome import NO_HINT, Hint
-from .fields import FOREVER, OWS, Clock, Names, collect, is_digits, members, number, parse_http_date
-from .quota import QUOTA_FIELDS, read_quota
+from .fields import FOREVER, OWS, Clock, Names, collect, is_digits, members, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +66,11 @@ def read_response(
         return NO_HINT, False
     replayed = _REPLAYED in fields and "true" in map(str.lower, fields[_REPLAYED])
     clock = Clock(lines, now)
-    found = _first_delay(fields, clock) or read_quota(status, fields, clock)
+    found = _first_delay(fields, clock)
+    if found is None and not QUOTA_FIELDS.isdisjoint(fields):
+        from .quota import read_quota  # loaded with the first failure that shows a quota
+
+        found = read_quota(status, fields, clock)
     should_retry = _advice(fields, clock)
     if found is None:
         return NO_HINT if should_retry is None else Hint(None, should_retry, None), replayed
@@ -121,6 +124,8 @@ def _retry_after(text: str, clock: Clock) -> float | None:
     longest = number(text)
     if longest is not None:  # nearly always there is one number and no more
         return longest
+    from .dates import parse_http_date  # loaded with the first that is no number
+
     parts = text.split(",")
     at = 0
     while at < len(parts):
@@ -163,6 +168,19 @@ _SOURCES: tuple[tuple[str, Callable[[str, Clock], float | None]], ...] = (
 _ADVICE = ("x-should-retry", "stripe-should-retry")
 
 _REPLAYED = "idempotent-replayed"
+
+# Of these a quota is read, by quota.py.
+QUOTA_FIELDS = frozenset((
+    "ratelimit", "ratelimit-remaining", "ratelimit-reset", "x-ratelimit-remaining",
+    "x-rate-limit-remaining", "x-ratelimit-reset", "x-rate-limit-reset", "x-ratelimit-reset-after",
+    "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens",
+    *(
+        f"anthropic-ratelimit-{of}-{what}"
+        for of in ("requests", "tokens", "input-tokens", "output-tokens")
+        for what in ("remaining", "reset")
+    ),
+))  # fmt: skip
 
 # The lower-case names of all headers that a decision reads.
 READ_TEXT = frozenset({name for name, _ in _SOURCES}.union(_ADVICE, QUOTA_FIELDS, (_REPLAYED,)))

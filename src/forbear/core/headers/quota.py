@@ -15,26 +15,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .fields import (
-    OWS,
-    Clock,
-    Names,
-    bare_item,
-    collect,
-    key,
-    members,
-    number,
-    parameters,
-    parse_timestamp,
-    run,
-    skip_spaces,
-)
+from .fields import OWS, Clock, Names, collect, members, number
+from .structured import bare_item, key, parameters, run, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from .fields import Found, Kind, Line, Value
+    from .fields import Found, Line
+    from .structured import Kind, Value
 
 _STATUSES = frozenset({403, 429, 503})
 
@@ -203,6 +192,8 @@ def _seconds_or_epoch(text: str, clock: Clock) -> float | None:
 
 
 def _date(text: str, clock: Clock) -> float | None:
+    from .dates import parse_timestamp
+
     instant = parse_timestamp(text)
     return None if instant is None else instant - clock.utc()
 
@@ -376,10 +367,7 @@ _FAMILIES: tuple[tuple[_Reset, ...], ...] = (
     ),
 )
 _RESETS = {_RATE_LIMIT}.union(reset.name for family in _FAMILIES for reset in family)
-QUOTA_FIELDS = frozenset(
-    _RESETS.union(name for family in _FAMILIES for reset in family for name in reset.remaining)
-)
 _SHOWN = Names((
-    *QUOTA_FIELDS, _POLICY,
-    *(name for family in _FAMILIES for reset in family for name in reset.limits),
+    *_RESETS, _POLICY,
+    *(name for family in _FAMILIES for reset in family for name in reset.remaining + reset.limits),
 ))  # fmt: skip
