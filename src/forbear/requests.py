@@ -249,7 +249,8 @@ class RetryAdapter(HTTPAdapter):
         if proxies and inner is not None:  # it would make the pools of a new proxy by itself
             wanted: Any = request.url, proxies
             with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
-                self.proxy_manager_for(prepend_scheme_if_needed(select_proxy(*wanted), "http"))
+                proxy: Any = select_proxy(*wanted)
+                self.proxy_manager_for(prepend_scheme_if_needed(proxy, "http"))
         response: Any = None
         try:
             # By name, as a session does: adapters may take nothing else.
