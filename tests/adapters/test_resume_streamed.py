@@ -227,6 +227,7 @@ def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resu
         ours = made(lane, POLICY.replace(total_timeout=total_timeout), pool=1)
         response, content = whole(ours, origin.url)
         assert content == LARGE
+        assert response.raw.closed  # until then urllib3 would repeat ``read(None)``
         assert len(origin.requests) == requests
         assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
         ours.close()

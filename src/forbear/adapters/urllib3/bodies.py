@@ -142,6 +142,8 @@ class PieceFile:
 
     def read1(self, amt: int | None = -1) -> bytes:
         piece = self._pieces.popleft() if self._pieces else self._next_piece()
+        if not piece:
+            self.close()  # at its end, as http.client's: urllib3 repeats ``read(None)`` until then
         if amt is None or amt < 0 or len(piece) <= amt:
             return piece
         self._pieces.appendleft(piece[amt:])

@@ -144,15 +144,8 @@ class ResumedEvents(Prompt, ResumedResponse):  # type: ignore[misc]
 
 
 class EventsFile(ResumedFile):
-    """The file that a ``ResumedEvents`` reads from: it has ended when nothing follows."""
-
-    _has_ended = False
+    """The file that a ``ResumedEvents`` reads from: the end of one response is not its end."""
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        return not self._pieces and (self._has_ended or self.body.is_closed)
-
-    def _next_piece(self) -> bytes:
-        piece: bytes = next(self.body, b"")
-        self._has_ended = not piece
-        return piece
+        return not self._pieces and self.body.is_closed

@@ -1,0 +1,136 @@
+"""A body that forbear has read before its caller is whole in every way of reading it, and ends.
+
+A vendor's hint, ``retry_if`` and the wait of a held call read it, and put it back.
+"""
+
+import io
+import shutil
+
+import pytest
+
+from forbear import Fixed, RetryGate, RetryPolicy
+
+from .origin import Answer, Origin
+from .test_holding import make_unwell
+from .test_resume_streamed import WAYS
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"Content-Type": "application/json"}
+BODY = b'{"error": {"code": "insufficient_quota"},\n "why": "' + b"x" * 5000 + b'"}\n'
+POLICY = RetryPolicy(backoff=Fixed(0.0), max_attempts=2, patience=0.5)
+VENDORS = {"policy": POLICY.for_vendors("openai")}
+
+
+def copied(raw):
+    shutil.copyfileobj(raw, file := io.BytesIO())
+    return [file.getvalue()]
+
+
+def lines(found):
+    return (line.encode() + b"\n" for line in found)
+
+
+SYNC = {
+    "read": lambda r: [r.read()],
+    "iter_bytes": lambda r: r.iter_bytes(),
+    "iter_bytes(n)": lambda r: r.iter_bytes(7),
+    "iter_raw": lambda r: r.iter_raw(),
+    "iter_text": lambda r: (text.encode() for text in r.iter_text()),
+    "iter_lines": lambda r: lines(r.iter_lines()),
+}
+ASYNC = {
+    "aread": lambda r: once(r.aread),
+    "aiter_bytes": lambda r: r.aiter_bytes(),
+    "aiter_bytes(n)": lambda r: r.aiter_bytes(7),
+    "aiter_raw": lambda r: r.aiter_raw(),
+}
+AIOHTTP = {
+    "read": lambda r: once(r.response.read),
+    "content.read": lambda r: once(r.content.read),
+    "content.read(n)": lambda r: until_empty(lambda: r.content.read(7)),
+    "readany": lambda r: until_empty(r.content.readany),
+    "readline": lambda r: until_empty(r.content.readline),
+    "readuntil": lambda r: until_empty(lambda: r.content.readuntil(b"x")),
+    "readchunk": lambda r: chunks(r),
+    "readexactly": lambda r: once(lambda: r.content.readexactly(len(BODY))),
+    "iter_any": lambda r: r.content.iter_any(),
+    "iter_chunked": lambda r: r.content.iter_chunked(7),
+    "lines": lambda r: r.content,
+}
+MORE = {
+    "requests": {"raw.read(0)": lambda r: [r.raw.read(0), r.raw.read()]},
+    "urllib3": {
+        "stream(1)": lambda r: r.raw.stream(1),
+        "copyfileobj": lambda r: copied(r.raw),
+        "buffered": lambda r: [io.BufferedReader(r.raw).read()],
+        "read, stream-none": lambda r: [r.raw.read(), *r.raw.stream(None)],
+    },
+}
+
+
+async def once(read):
+    yield await read()
+
+
+async def until_empty(read):
+    while piece := await read():
+        yield piece
+
+
+async def chunks(response):
+    async for piece, _ in response.content.iter_chunks():
+        yield piece
+
+
+def ways_of(adapter):
+    if "httpx-family" in adapter.words:
+        return ASYNC if adapter.is_async else SYNC
+    return AIOHTTP if adapter.name == "aiohttp" else {**WAYS[adapter.name], **MORE[adapter.name]}
+
+
+async def all_of(pieces):
+    return b"".join([each async for each in pieces] if hasattr(pieces, "__aiter__") else pieces)
+
+
+def looking(adapter):
+    """Reads the body in the way that spun, and has no say."""
+
+    async def alook(response):
+        await response.aread()
+
+    def look(response):
+        if "urllib3-family" in adapter.words:
+            list(getattr(response, "raw", response).stream(None))
+        else:
+            response.json()
+
+    return {"retry_if": alook if adapter.is_async else look}
+
+
+READ_BY = {
+    "a vendor's hint": (429, lambda adapter: VENDORS),
+    "retry_if": (200, looking),
+    "a held call": (503, lambda adapter: {"gate": RetryGate()}),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+@pytest.mark.parametrize(("status", "options"), READ_BY.values(), ids=READ_BY)
+async def test_a_body_that_was_read_is_put_back_for_every_way(
+    adapter, quick, status, options, chunked
+):
+    """A thread that asked for None spun for good on requests and urllib3."""
+    options = {"policy": POLICY, **quick, **options(adapter)}
+    answer = Answer(status=status, lines=JSON, content=BODY, chunked=chunked)
+    with Origin(BODY, [answer]) as origin:
+        if options.get("gate"):
+            make_unwell(options["gate"], quick["clock"].monotonic(), origin.url)
+        async with adapter.client(**options) as client:
+            for way, read in ways_of(adapter).items():
+                response = await adapter.open(client, "GET", origin.url)
+                assert await all_of(read(response)) == BODY, way
+                await adapter.close(response)
+                assert adapter.is_idle(client), way
