@@ -4,23 +4,20 @@
 
 Needs Python 3.12 or later: every bytecode that the interpreter executes is an INSTRUCTION event of
 `sys.monitoring`. The figures are of httpx, sync and async (asyncio). Each call goes through a stub
-transport (_stubs.py): a fresh response with 8 headers and a body of 101 bytes for every sending,
-waits that return at once. A call into C counts as the one bytecode that makes it.
+transport (_stubs.py): a fresh response 200 with 8 headers and a body of 101 bytes for every
+sending. A call into C counts as the one bytecode that makes it.
 
 The stub's own code is left out. A bare call through the stub alone is counted in the same way and
-subtracted once for each sending, so that a figure says what the library adds, calls back into
-httpx included:
+subtracted, so that a figure says what the library adds, calls back into httpx included: by default,
+with prefetch=0 and resume=False ("bodies left alone"), and with total_timeout=30.
 
-- success: a call that is answered 200 at once, less one bare sending. By default, with
-  prefetch=0 and resume=False ("bodies left alone"), and with total_timeout=30.
-- per retry: the call 503, 503, 200 less the call 503, 200, less one bare sending.
-- per failed call besides: the call 503, 200 less one retry, less two bare sendings.
+Only a success is counted: a retry waits for 50 ms and more, so hot_path.py times it, and what a
+reader expects is worth more there than a bytecode.
 
-Retries are counted with bodies left alone and with a budget that refuses none, as hot_path.py
-times them. `--check` compares the figures with instructions.json, the figures of the last release,
-and exits with 1 if one is more than 2 % higher. Each Python version has bytecodes of its own, so
-the file has figures by version; where it has none, `--check` says so and exits with 0. `--keep`
-writes those of the Python that runs it.
+`--check` compares the figures with instructions.json, the figures of the last release, and exits
+with 1 if one is more than 2 % higher. Each Python version has bytecodes of its own, so the file has
+figures by version; where it has none, `--check` says so and exits with 0. `--keep` writes those of
+the Python that runs it.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from typing import Any
 
 import _stubs
 from _candidates import Setting, forbear, httpx_retries
-from _stubs import Family, Sleeps
+from _stubs import Family
 from _tables import table
 
 KEPT = Path(__file__).with_suffix(".json")
@@ -54,54 +51,36 @@ FIGURES = {  # what is counted, and what the project wants of it: (sync, async)
     "success, by default": (135, 145),
     "success, prefetch=0, resume=False": (None, None),
     "success, total_timeout=30": (470, 470),
-    "per retry": (600, 720),
-    "per failed call besides": (650, 700),
 }
 
 Make = Callable[[Setting], Callable[[Any], Any]]
 
 
 def figures(make: dict[str, Make], flavour: str, calls: int) -> dict[str, float]:
-    """Bytecodes that a library adds; `make` gives one way to send for each kind of call."""
+    """Bytecodes that a library adds; `make` gives the way to send for each figure."""
     family = Family("httpx")
-    bare = count(family, flavour, lambda s: family.send_of(flavour, s.inner), (200,), calls)
-    found: dict[str, float] = {
-        name: count(family, flavour, make[name], (200,), calls) - bare
-        for name in FIGURES
-        if name in make
-    }
-    once = count(family, flavour, make["retry"], (503, 200), calls) - 2 * bare
-    twice = count(family, flavour, make["retry"], (503, 503, 200), calls) - 3 * bare
-    found["per retry"] = twice - once
-    found["per failed call besides"] = 2 * once - twice
-    return found
+    bare = count(family, flavour, lambda s: family.send_of(flavour, s.inner), calls)
+    return {name: count(family, flavour, made, calls) - bare for name, made in make.items()}
 
 
-def count(family: Family, flavour: str, make: Make, statuses: tuple[int, ...], calls: int) -> float:
-    """Bytecodes of one call that gets these statuses: the median over some calls."""
-    with Sleeps() as sleeps:
-        is_retried = (
-            len(statuses) > 1
-        )  # only then a wait is stubbed; else the clock is the real one
-        inner = family.scripted(flavour)
-        setting = Setting(
-            family, flavour, inner, sleeps=sleeps if is_retried else None, plenty=is_retried
-        )
-        send, request = make(setting), family.request(flavour)
-        for _ in range(WARM_UP + calls):
-            inner.answers.extend(family.response(status) for status in statuses)
-        gc.collect()
-        gc.disable()
-        try:
-            if flavour == "async":
-                counts = asyncio.run(_async_counts(send, request, calls))
-            else:
-                counts = _sync_counts(send, request, calls)
-        finally:
-            gc.enable()
-        if inner.answers:
-            raise RuntimeError(f"{len(inner.answers)} answers were not asked for")
-        return median(counts)
+def count(family: Family, flavour: str, make: Make, calls: int) -> float:
+    """Bytecodes of one call that is answered 200 at once: the median over some calls."""
+    inner = family.scripted(flavour)
+    send, request = make(Setting(family, flavour, inner)), family.request(flavour)
+    for _ in range(WARM_UP + calls):
+        inner.answers.append(family.response(200))
+    gc.collect()
+    gc.disable()
+    try:
+        if flavour == "async":
+            counts = asyncio.run(_async_counts(send, request, calls))
+        else:
+            counts = _sync_counts(send, request, calls)
+    finally:
+        gc.enable()
+    if inner.answers:
+        raise RuntimeError(f"{len(inner.answers)} answers were not asked for")
+    return median(counts)
 
 
 def _sync_counts(send: Callable[[Any], Any], request: Any, calls: int) -> list[int]:
@@ -156,9 +135,8 @@ OURS: dict[str, Make] = {
     "success, by default": _of_forbear(bodies_alone=False),
     "success, prefetch=0, resume=False": forbear,
     "success, total_timeout=30": _of_forbear(bodies_alone=False, policy={"total_timeout": 30.0}),
-    "retry": forbear,
 }
-PEER: dict[str, Make] = {"success, by default": httpx_retries, "retry": httpx_retries}
+PEER: dict[str, Make] = {"success, by default": httpx_retries}
 
 
 def measure(calls: int) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,6 +1,8 @@
 """Laws of decisions under the default limits, for any answers, schedules, hints and deadlines."""
 
+import json
 from math import inf
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +18,20 @@ from forbear import (
     FailureKind,
     Fixed,
     Phase,
+    Reason,
     RetryBudget,
     RetryGate,
     RetryPolicy,
 )
 from forbear.core.call import Call
 from forbear.core.decide import answered
-from forbear.core.outcome import SendAgain
+from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import settle
 from forbear.limits.limits import Limits
 from forbear.testing import FakeClock
+
+from .ten_rules import Oracle, Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +39,12 @@ ORIGIN = "http://a:80"
 UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
 SLACK = 1e-9
+CORPUS = Path(__file__).parents[1] / "corpus" / "retry_safety.json"
+ANSWERED = [
+    case
+    for case in json.loads(CORPUS.read_text(encoding="utf-8"))["cases"]
+    if "status" in case["outcome"]
+]
 
 exponentials = st.builds(
     lambda base, more, factor, jitter, fast: Exponential(base, base + more, factor, jitter, fast),
@@ -71,13 +82,6 @@ errors = st.tuples(
 )
 bare = st.tuples(st.sampled_from([401, 429, 500, 503]), st.none(), st.just(()), st.just(False))
 outcomes = st.lists(st.tuples(answers | errors | bare, st.floats(0, 5)), min_size=1, max_size=12)
-usual_policies = st.builds(
-    RetryPolicy,
-    max_attempts=st.integers(2, 8),
-    statuses=st.just(RetryPolicy().statuses) | st.just({401, 429, 503}),
-    backoff=exponentials,
-    throttle_backoff=st.none() | exponentials,
-)
 requests = st.tuples(
     st.sampled_from(["GET", "PUT", "POST", "PATCH", "LOCK"]), st.sampled_from([(), tuple(KEY)])
 )
@@ -183,45 +187,150 @@ def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, s
     assert left >= 0
 
 
-SPECIAL = ["", "breaker", "used-up body", "deadline", "retry_if says no", "random raises"]
-
-
-def decided(
-    policy: RetryPolicy, method: str, calls: list[Any], special: str, seed: int, *, usual: bool
-) -> Any:
-    """What is decided of some calls in a row, and what their gate has learned from them."""
-    player, gate, found = Calls(), RetryGate(), []
-    breaker = CircuitBreaker(2) if special == "breaker" else None
-    limits = Limits(gate=gate, breaker=breaker, random=Random(seed).random)
-    for steps in calls:
-        now = player.clock.monotonic()
-        call = Call(policy, Request(method, ORIGIN), limits, now, policy.max_attempts)
-        if usual and method in policy.methods:  # as begin_call does
-            call.usual_failures = limits.usual_failures(policy)
-        if special == "used-up body":
-            call.guard = SimpleNamespace(ready=False)
-        elif special == "deadline":
-            call.deadline_at = now + 3
-        elif special == "retry_if says no":
-            call.inspects_responses, call.retry_if_result = True, False
-        elif special == "random raises":
-            call.random = {}.popitem  # type: ignore[assignment]
-        player.play(call, steps)
-        found.append((call.history, call.stop, call.last_backoff, call.off_schedule, call.origin))
-    health = gate._origins.get(ORIGIN)
-    learned = health and (health.tokens, health.trust, health.probe, health.good_at, health.credit)
-    return [verdict for _, _, verdict in player.judged], found, learned
-
-
-@pytest.mark.parametrize("special", SPECIAL)
-@settings(max_examples=200)
-@given(
-    usual_policies,
-    st.sampled_from(["GET", "GET", "GET", "POST"]),
-    st.lists(outcomes, min_size=1, max_size=3),
-    st.integers(),
+lines = st.lists(
+    st.sampled_from(
+        [
+            ("Retry-After", "0"), ("Retry-After", "3"), ("retry-after", " 2.5 "),
+            ("Retry-After", "90"), ("Retry-After", "soon"), ("retry-after-ms", "1500"),
+            ("grpc-retry-pushback-ms", "700"), ("grpc-retry-pushback-ms", "-1"),
+            ("x-should-retry", "true"), ("X-Should-Retry", "False"), ("x-should-retry", "maybe"),
+            ("Idempotent-Replayed", "true"), ("X-Request-Id", "1"),
+        ]
+    ),
+    max_size=2,
+    unique_by=lambda line: line[0].lower(),
+).map(tuple)  # fmt: skip
+STATUSES = [200, 302, 400, 401, 403, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]
+ends = st.one_of(
+    st.builds(Outcome, st.sampled_from([429, 500, 503])),
+    st.builds(Outcome, st.sampled_from(STATUSES), lines, st.booleans()),
+    st.builds(
+        Outcome,
+        kind=st.sampled_from(sorted(set(FailureKind) - {FailureKind.STATUS})),
+        phase=st.sampled_from(sorted(Phase)),
+    ),
+    st.builds(
+        Outcome,
+        kind=st.sampled_from(["refused", "reset", "dns", "read-timeout"]),
+        phase=st.sampled_from(["unsent", "sent"]),
+    ),
+    st.just(Outcome(kind="reset", phase="sent", is_stale=True)),
 )
-def test_the_usual_retry_is_decided_as_by_the_ten_rules(special, policy, method, calls, seed):
-    """``Limits.judge`` has a shorter way to the same verdicts, draws and tokens."""
-    shorter = decided(policy, method, calls, special, seed, usual=True)
-    assert shorter == decided(policy, method, calls, special, seed, usual=False)
+ruled = st.builds(
+    RetryPolicy,
+    max_attempts=st.integers(1, 6),
+    statuses=st.just(RetryPolicy().statuses) | st.just({401, 429, 503}),
+    hinted_statuses=st.just(()) | st.just({403}),
+    failures=st.just(RetryPolicy().failures) | st.just({FailureKind.RESET}),
+    backoff=backoffs,
+    throttle_backoff=st.none() | backoffs,
+    patience=st.sampled_from([None, 0.0, 10.0]),
+    max_retry_after=st.sampled_from([2.0, 60.0]),
+    hints=st.sampled_from(["obey", "obey", "ignore"]),
+    hint_spread=st.sampled_from([0.0, 0.25]),
+    conflict_with_key=st.booleans(),
+)
+rarely = st.sampled_from([False, False, False, False, False, True])
+situations = st.fixed_dictionaries(
+    {
+        "method": st.sampled_from(["GET", "GET", "PUT", "POST", "POST", "PATCH"]),
+        "keyed": st.booleans(),
+        "draw": st.sampled_from([0.0, 0.25, 0.999]),
+        "deadline_at": st.sampled_from([inf, inf, 0.5, 2.0, 8.0]),
+        "key_until": st.sampled_from([inf, inf, 0.5, 2.0, 8.0]),
+        "body_is_gone": rarely,
+        "nested": rarely,
+        "caller_says_no": rarely,
+        "stop": st.sampled_from([None, None, None, GiveUp(Reason.CIRCUIT_OPEN, 1.0)]),
+    }
+)
+
+
+def failure_from(call: Call, end: Outcome) -> Failure | None:
+    """As a port would make it."""
+    if end.status is None:
+        kind, phase = FailureKind(end.kind), Phase(end.phase)
+        return Failure(kind, phase, error="E", stale_connection=end.is_stale)
+    if end.status < 400 and not end.flagged:
+        return None
+    return answered(call.policy, end.status, end.lines, lambda: UTC, flagged=end.flagged)
+
+
+def begun(oracle: Oracle, limits: Limits, start: float) -> Call:
+    """The call that the oracle knows, with instants from ``start`` on."""
+    policy, lines = oracle.policy, KEY if oracle.keyed else ()
+    call = Call(policy, Request(oracle.method, ORIGIN, lines), limits, start, policy.max_attempts)
+    oracle.deadline_at = call.deadline_at = oracle.deadline_at + start
+    oracle.key_until = call.key_until = oracle.key_until + start
+    call.guard = SimpleNamespace(ready=not oracle.body_is_gone)
+    call.stop, call.random = oracle.stop, lambda: oracle.draw
+    if oracle.nested:
+        call.own_extras().nested = True
+    if oracle.caller_says_no:
+        call.retry_if_result = False
+    return call
+
+
+@settings(max_examples=400)
+@given(
+    ruled,
+    st.lists(st.tuples(situations, st.lists(ends, min_size=1, max_size=6)), min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5, 2.0, 5.0]),
+    st.floats(0.01, 3),
+)
+def test_each_retry_is_decided_by_the_ten_rules(
+    policy, calls, has_gate, has_breaker, tokens, elapsed
+):
+    """Drawn calls, one after the other through the same limits, against an oracle of the rules."""
+    player, gate, budget = Calls(), RetryGate() if has_gate else None, RetryBudget(0, 0, 5)
+    breaker = CircuitBreaker(2, failure_rate=None) if has_breaker else None
+    limits = Limits(gate=gate, breaker=breaker, budget=budget)
+    clock = player.clock
+    budget.spend(ORIGIN, 5 - tokens, clock.monotonic())
+    for situation, outcomes in calls:
+        oracle = Oracle(policy, **situation)
+        call = begun(oracle, limits, clock.monotonic())
+        for end in outcomes:
+            call.sending(clock.monotonic())
+            clock.advance(elapsed)
+            now = clock.monotonic()
+            left = budget.tokens(ORIGIN, now)
+            delay = settle(call, player, failure_from(call, end))  # type: ignore[arg-type]
+            if end.status is not None and end.status < 400 and not end.flagged:
+                break
+            is_healthy = gate is None or policy.patience is None or gate.is_healthy(ORIGIN)
+            refused_for = 0.0 if breaker is None else breaker.refused_for(ORIGIN, now)
+            expected = oracle.verdict(
+                end, now, healthy=is_healthy, refused_for=refused_for, tokens=left
+            )
+            found = None if call.history[-1].failure is None else call.stop
+            if delay is not None:
+                found = SendAgain(delay, call.history[-1].source)
+            may_be_held = policy.patience and not is_healthy and delay is None
+            if may_be_held and found == GiveUp(Reason.ORIGIN_UNHEALTHY, found and found.delay):
+                assert type(expected) is SendAgain or expected.reason is Reason.BUDGET_EXHAUSTED
+                break
+            assert type(found) is type(expected)
+            assert found == (expected and pytest.approx(expected))
+            assert (call.hold is not None) <= (not is_healthy)
+            if delay is None:
+                break
+            if call.hold is not None:
+                gate.drop(call.hold)
+                call.hold = None
+            clock.advance(delay)
+        call.limits.leave(call, clock.monotonic())
+
+
+@pytest.mark.parametrize("case", ANSWERED, ids=lambda case: case["id"])
+def test_the_oracle_knows_the_corpus(case):
+    outcome = Outcome(case["outcome"]["status"], tuple(map(tuple, case["outcome"]["headers"])))
+    is_gone = case["body"] == "one-shot" and case["body_read"]
+    keyed = Request(case["method"], ORIGIN, list(map(tuple, case["headers"]))).keyed
+    oracle = Oracle(RetryPolicy(), case["method"], keyed, 0.5, body_is_gone=is_gone)
+    verdict = oracle.verdict(outcome, 0.0, healthy=True, refused_for=0.0, tokens=1.0)
+    assert (type(verdict) is SendAgain) is case["expect"]["may_retry"]
+    if type(verdict) is GiveUp:
+        assert verdict.reason == case["expect"]["reason"]

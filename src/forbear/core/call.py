@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from .record import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
     from enum import StrEnum
 
     from .event_streams import EventStream
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .headers.fields import Line
     from .headers.quota import Quota
     from .headers.ranges import Download, Repeat
-    from .outcome import Failure, GiveUp, Hint, Refusal, SendAgain
+    from .outcome import Failure, GiveUp, Hint, Refusal
     from .policy import RetryPolicy
     from .record import HedgeNotes
     from .request import Request
@@ -157,8 +157,6 @@ class SharedLimits(Limit, Protocol):
     budget: Budget | None
     strategy: RetryStrategy | None
 
-    def judge(self, call: Call, failure: Failure, now: float) -> SendAgain | None: ...
-
 
 class Extras:
     """State that few calls need. Made with the first of it (``Call.own_extras``)."""
@@ -206,7 +204,7 @@ class NoExtras(Extras):
 
 NO_EXTRAS = NoExtras()
 NONES = (None,) * 12
-DEFAULTS = (*NONES, (), (), (), False, False, False, 0, 0)  # of a call's attributes
+DEFAULTS = (*NONES, (), (), False, False, False, 0, 0)  # of a call's attributes
 
 
 class Call:
@@ -218,7 +216,7 @@ class Call:
         "last_backoff", "last_error", "limits", "listeners", "live", "most_attempts",
         "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random", "request",
         "resumption", "retry_if_result", "scope", "sent_at", "sent_before_at", "sent_to",
-        "started_at", "status", "stop", "used_fast_first", "usual_failures",
+        "started_at", "status", "stop", "used_fast_first",
     )  # fmt: skip
 
     policy: RetryPolicy  # the rules in force for this call
@@ -264,7 +262,6 @@ class Call:
     body_error: Exception | None  # what broke the body
     last_error: Exception | None  # of the attempt, if that is retried
 
-    usual_failures: Container[object]  # of those failures ``judge`` may decide
     history: list[Attempt]  # the attempts that are judged
     stop: GiveUp | None  # why there will be no further attempt, once that is known
 
@@ -286,7 +283,7 @@ class Call:
         (
             self.status, self.live, self.retry_if_result, self.prefetch_result, self.body_error,
             self.last_error, self.stop, self.hold, self.resumption, self.outgoing, self.guard,
-            self.context, self.listeners, self.header_lines, self.usual_failures, self.is_under_way,
+            self.context, self.listeners, self.header_lines, self.is_under_way,
             self.inspects_responses, self.used_fast_first, self.attempts, self.off_schedule,
         ) = DEFAULTS  # fmt: skip
 
@@ -369,7 +366,7 @@ class Call:
             del self.history[:spare]
             self.own_extras().sent_before += spare
         self.resumption = Resumption(download, len(self.history))
-        self.stop, self.usual_failures = None, ()
+        self.stop = None
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
         """The body of the last accepted response broke, and no attempt follows."""

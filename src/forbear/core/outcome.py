@@ -108,7 +108,6 @@ class Failure(Frozen):
         replayed: The response is a stored one, which the same idempotency key would return again.
         stale_connection: A connection that had carried a request before was reset or closed before
             anything of a response came. It says nothing of the server.
-        is_plain: All that is known is the status, or the kind and phase.
     """
 
     kind: FailureKind
@@ -121,9 +120,7 @@ class Failure(Frozen):
     flagged: bool
     stale_connection: bool
 
-    FIELDS = tuple(__annotations__)
-    __slots__ = (*FIELDS, "is_plain")
-    is_plain: bool
+    __slots__ = FIELDS = tuple(__annotations__)
 
     def __init__(
         self,
@@ -139,8 +136,6 @@ class Failure(Frozen):
     ) -> None:
         self._set(kind=kind, phase=phase, status=status, hint=hint, error=error, progress=progress)
         self._set(replayed=replayed, flagged=flagged, stale_connection=stale_connection)
-        is_more = progress or replayed or flagged or stale_connection
-        self._set(is_plain=not is_more and hint == NO_HINT)
 
     @property
     def retry_safety(self) -> RetrySafety:

@@ -46,8 +46,6 @@ def begin_call(
     call.key_until = started_at + settings.key_lifetime
     if settings.inspects_responses:
         call.inspects_responses = True
-    if request.method in settings.policy.methods:
-        call.usual_failures = settings.usual_failures
     if outgoing is not None:
         call.outgoing = outgoing
         call.guard = outgoing.guard
@@ -88,7 +86,7 @@ def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
         call.limits = settings.limits_when_off
     elif settings.counts_attempts and most == settings.policy.max_attempts:
         most = inf  # a strategy of the user's counts, unless this call sets its own limit
-    call.policy, call.most_attempts, call.usual_failures = policy, most, ()
+    call.policy, call.most_attempts = policy, most
     call.inspects_responses = settings.inspects_responses or bool(policy.vendors)
 
 

@@ -31,7 +31,7 @@ from .settings import OFF
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..core.outcome import Failure, Verdict
+    from ..core.outcome import Failure
     from .port import AsyncPort, CommonPort, Port, Response
     from .settings import Settings
 
@@ -286,14 +286,11 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
         Seconds until the next attempt; None: the caller gets this outcome.
     """
     now = settings.clock.monotonic()
-    if failure is None:
-        call.limits.observe(call, None, now)
-    else:
-        verdict: Verdict = call.limits.judge(call, failure, now)
-        if verdict is None:
-            if call.resumption is not None and type(call.resumption.download) is EventStream:
-                failure = delayed(call.resumption.download, call.policy, failure)
-            verdict = decide(call, failure, now)
+    call.limits.observe(call, failure, now)
+    if failure is not None:
+        if call.resumption is not None and type(call.resumption.download) is EventStream:
+            failure = delayed(call.resumption.download, call.policy, failure)
+        verdict = decide(call, failure, now)
         if isinstance(verdict, SendAgain):
             call.decided_at = now
             delay, source = verdict

@@ -329,7 +329,6 @@ class Settings:
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
-        usual_failures: Of these ``Limits.judge`` may decide.
         makes_keys: A request may get an idempotency key of ours.
         total_timeout: The policy's, in seconds; infinite if there is none.
         wants_ends: A listener wants to know when a call is over.
@@ -411,7 +410,6 @@ class Settings:
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)
-        self.usual_failures = self.limits.usual_failures(self.policy)
         self.makes_keys = keys is not None and keys.generate
         total = self.policy.total_timeout
         self.total_timeout = inf if total is None else total

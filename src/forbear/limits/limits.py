@@ -15,21 +15,11 @@ from typing import TYPE_CHECKING
 from ..core.call import NO_EXTRAS, Call, Limit, Plan
 from ..core.checks import check_choice, suggesting
 from ..core.decide import plan_retry
-from ..core.outcome import (
-    ORIGIN_FAILURE_KINDS,
-    TIMEOUT_KINDS,
-    TIMEOUT_STATUSES,
-    FailureKind,
-    GiveUp,
-    Phase,
-    Reason,
-    SendAgain,
-)
+from ..core.outcome import TIMEOUT_KINDS, TIMEOUT_STATUSES, FailureKind, GiveUp, Phase, Reason
 from ..core.request import Request
-from ..core.strategy import Exponential, RetryToken, with_spread
+from ..core.strategy import RetryToken, with_spread
 from ..errors import RetryRefused
 from .gate import GateLimit, gate_key
-from .health import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,77 +191,6 @@ class Limits(Limit):
     def count_call(self) -> None:
         """Note a call that succeeds at once, for a budget that counts them."""
         self.budget.count_call()  # type: ignore[union-attr]
-
-    def usual_failures(self, policy: RetryPolicy) -> frozenset[int | FailureKind]:
-        """Return the statuses and kinds of which ``judge`` decides under this policy."""
-        schedule, *others = self.listed
-        if (
-            type(schedule) is not Schedule
-            or type(policy.backoff) is not Exponential
-            or any(one.begins_late or one not in (self.breaker, self._gate) for one in others)
-        ):
-            return frozenset()
-        # Of 429 and the 5xx the gate thinks alike, of other statuses it does not. After a timeout
-        # there is no fast first retry.
-        kinds = policy.failures & ORIGIN_FAILURE_KINDS - TIMEOUT_KINDS - STALE_KINDS
-        is_throttled_alike = policy.throttle_backoff is None
-        usual = (
-            one
-            for one in policy.statuses - TIMEOUT_STATUSES
-            if one >= 500 or (one == 429 and is_throttled_alike)
-        )
-        return kinds.union(usual)
-
-    def judge(self, call: Call, failure: Failure, now: float) -> SendAgain | None:
-        """Observe a failure, and decide at once on the most common ones.
-
-        Those are a bare status and a broken connection, where no other limit than the gate and the
-        breaker is set, the origin is healthy and no circuit is open, of a plain request without a
-        deadline. It has to decide as the ten rules do, which take three times as long;
-        tests/property/test_decide.py compares the two.
-
-        Returns:
-            None: nothing was decided, and the rules decide.
-        """
-        if (
-            (failure.status or failure.kind) not in call.usual_failures
-            or not failure.is_plain
-            or call.attempts >= call.most_attempts
-            or call.extras is not NO_EXTRAS
-            or call.guard is not None
-            or call.inspects_responses
-            or call.deadline_at != inf
-        ):
-            self.observe(call, failure, now)
-            return None
-        gate, breaker, may_retry = self.gate, self.breaker, True
-        if breaker is not None:
-            breaker.observe(call, failure, now)
-            may_retry = breaker.breaker.is_closed
-        if gate is not None:  # as GateLimit.observe
-            cost = 1.0 if failure.error is None else cost_of(failure, is_retry=False)
-            sent_before = call.sent_before_at if call.history else None
-            may_retry &= gate.bad(call.origin, now, call.sent_at, cost, sent_before)
-        if not may_retry:
-            return None
-        backoff: Exponential = call.policy.backoff  # type: ignore[assignment]
-        longest = None if call.used_fast_first else backoff.fast_first
-        try:
-            if longest is None:
-                attempt = call.attempts - call.off_schedule
-                delay = backoff.delay(attempt, call.last_backoff, call.random)
-            else:
-                delay = longest * call.random()
-        except Exception:  # ``random`` is the user's: the rules say how the call ends
-            return None
-        if not 0 <= delay < inf:
-            return None
-        if longest is None:
-            call.last_backoff = delay
-        else:
-            call.used_fast_first = True
-            call.off_schedule += 1
-        return new_tuple(SendAgain, (delay, "backoff"))
 
     # The steps of a call.
 
