@@ -8,8 +8,8 @@ import httpx2
 import httpx_sse
 import pytest
 
-from forbear import CircuitBreaker, EventStreams, Fixed, Reason, RetryPolicy, record_of
-from forbear.testing import FakeClock, answer
+from forbear import CircuitBreaker, EventStreams, Fixed, Origins, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock, FaultServer, answer
 
 from .foreign import Foreign, stream_of
 from .test_event_streams import record
@@ -154,6 +154,23 @@ async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapte
         assert await collected(adapter, response) == EVENTS[0] + b": none\n\n" * 2
         assert adapter.is_idle(client)
     assert asked(server) == [None, "1", "1"]
+
+
+@pytest.mark.parametrize("opens", [False, True], ids=["", "its circuit opens"])
+@pytest.mark.parametrize("path", [URL, "/file"])
+async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens):
+    """The ids, and the bytes, of one server say nothing of those of another."""
+    first = stream(f"cut:{len(EVENTS[0])};chunked=1", *EVENTS[:2])
+    server.script(path, first if path == URL else "cut:70001;body=200000;etag=v1", 503)
+    with FaultServer() as other:
+        options = {"origins": Origins([server.url, other.url]), "event_streams": RESUMES}
+        breaker = CircuitBreaker(1) if opens else None
+        async with adapter.client(policy=POLICY, breaker=breaker, **options, **quick) as client:
+            response = await adapter.open(client, "GET", server.url + path)
+            with pytest.raises(adapter.cut_error):
+                await collected(adapter, response)
+            await adapter.close(response)
+        assert other.requests() == []
 
 
 async def test_a_stream_without_ids_or_of_json_lines_is_not_resumed(adapter, server, quick):

@@ -204,8 +204,9 @@ class OriginsLimit(Limit):
         return Plan(delay, source, delay, again)
 
     def is_covered(self, call: Call) -> bool:
-        """May another origin stand in for the call's?"""
-        return self.origins.covers(call.origin)
+        """May another origin stand in for the call's? None has the rest of a body of another."""
+        is_resumed = call.resumption is not None and call.resumption.is_resumed
+        return not is_resumed and self.origins.covers(call.origin)
 
     def next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
         """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""
