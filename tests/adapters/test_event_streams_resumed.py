@@ -1,6 +1,7 @@
 """Streams of events with ``resume=True``: what follows the last whole event is requested."""
 
 import random
+import time
 from collections import deque
 from itertools import count, islice, pairwise
 
@@ -156,6 +157,47 @@ async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapte
     assert asked(server) == [None, "1", "1"]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("breaks", [False, True], ids=["ends", "breaks"])
+async def test_a_server_that_begins_anew_each_time_ends_the_stream(adapter, server, quick, breaks):
+    """It ignores Last-Event-ID: no event comes twice, and it is not asked without end."""
+    one, two = (len(b"".join(EVENTS[:n])) for n in (1, 2))
+    if breaks:
+        both = [stream(f"cut:{size};chunked=1", *EVENTS[:3]) for size in (one, two)]
+    else:
+        both = [stream("200;chunked=1", *EVENTS[:n]) for n in (1, 2)]
+    server.script(URL, *both * 10, 204)
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
+        with pytest.raises(adapter.cut_error, match="the server repeats events") as raised:
+            await adapter.collect(response, got)
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    assert got == EVENTS[0]
+    assert asked(server) == [None, "1"]
+    assert record_of(raised.value).reason is Reason.RESPONSE_DELIVERED
+
+
+async def test_ids_without_data_are_no_events_and_known_ones_no_progress(adapter, server, quick):
+    """Such a block says where the stream is: again after each request, and for ever if it counts."""
+    places = [stream("200;chunked=1", b"id: %d\n\n" % (n % 2 + 1)) for n in range(20)]
+    server.script(URL, stream("200;chunked=1", *EVENTS[:2]), *places, 204)
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        got = await collected(adapter, response)
+    assert got == b"".join(EVENTS[:2]) + b"id: 1\n\nid: 2\n\n"
+    assert asked(server) == [None, "2", "1"]
+
+
+async def test_a_line_feed_that_comes_after_its_carriage_return_is_not_lost(adapter, server, quick):
+    event = b"id: 1\r\ndata: " + b"x" * 134 + b"\r\n\r\n"
+    assert len(event) == 15 * 10 + 1, "the last of 16 chunks is its line feed"
+    server.script(URL, stream("200;chunked=1", event), stream("200", EVENTS[1]), 204)
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == event + EVENTS[1]
+
+
 @pytest.mark.parametrize("opens", [False, True], ids=["", "its circuit opens"])
 @pytest.mark.parametrize("path", [URL, "/file"])
 async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens):
@@ -171,6 +213,28 @@ async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens
                 await collected(adapter, response)
             await adapter.close(response)
         assert other.requests() == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.lanes("httpx-sync")
+async def test_the_end_of_a_line_changes_nothing_of_what_an_event_costs(adapter, quick):
+    """CPU time in proportion to that of line feeds alone; it was a hundred times as much."""
+    lines = b"idx\n" * 100_000
+
+    async def seconds(event):
+        def respond(request):
+            body = stream_of(adapter.library, [event])
+            return adapter.library.Response(200, headers=SSE, stream=body, request=request)
+
+        streams = EventStreams(resume=True, max_event_bytes=10**6)
+        async with adapter.client(Foreign(respond), event_streams=streams, **quick) as client:
+            began = time.thread_time()
+            response = await adapter.open(client, "GET", "http://feed.example.com/")
+            assert await collected(adapter, response) == event
+            return time.thread_time() - began
+
+    plain = min([await seconds(lines + b"\n") for _ in range(3)])
+    assert await seconds(b"\r\n" + lines + b"\n") < 20 * plain
 
 
 async def test_a_stream_without_ids_or_of_json_lines_is_not_resumed(adapter, server, quick):

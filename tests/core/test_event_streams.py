@@ -104,7 +104,7 @@ def test_an_event_that_is_too_long_ends_where_it_begins(size: int) -> None:
     data = b"data: 1\n\n" + b"data: " + b"x" * 20 + b"\n\ndata: 2\n\n"
     passed = b"".join(whole.take(data[at : at + size]) for at in range(0, len(data), size))
     assert passed == b"data: 1\n\n"
-    assert whole.is_too_long
+    assert "longer than max_event_bytes" in whole.fault
 
 
 def test_a_response_continues_a_stream_of_its_kind_alone() -> None:
@@ -305,4 +305,4 @@ def test_comments_of_a_quiet_server_are_no_long_event(end):
     events = WholeEvents(EventStream("text/event-stream", ""), 50)
     sent = [b": alive" + end] * 30 + [b"id: 7\ndata: 1\n\n"]
     assert b"".join(map(events.take, sent)) == b"".join(sent)
-    assert (events.is_too_long, events.stream.last_id) == (False, "7")
+    assert (events.fault, events.stream.last_id) == ("", "7")

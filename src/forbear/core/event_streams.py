@@ -40,14 +40,16 @@ _LINE_FEED = re.compile(rb"\n")
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _ENDS = (b"\n\n", b"\n\r", b"\r\r")  # the same in a search from the end, but for a last LF
 _COMMENTS = re.compile(rb"(?::[^\r\n]*+(?>\r\n|\r|\n))*+")
-_VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
+_ID = re.compile(rb"\nid(?::\x20?([^\n]*))?(?=\n)")
+_RETRY = re.compile(rb"\nretry(?::\x20?([^\n]*))?(?=\n)")
 _BOM = b"\xef\xbb\xbf"
 _PRELUDE = 12  # bytes: length, length of the headers, checksum
 _CHECKSUM = 4
 # Header values of a frame by their type, with as many bytes as they have; bytes and strings (6, 7)
 # say their own length.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-_BATCH = 16_384  # bytes of events that are searched for their last id at once
+_BATCH = 16_384  # bytes of events that are searched for their ids at once
+_MOST_IDS = 1_000  # that are remembered of a stream
 
 
 class EventStreams(Frozen):
@@ -126,11 +128,14 @@ class EventStream:
         is_coded: It has a content coding, so its bytes say nothing of its events.
         last_id: Of the events handed over; empty: the stream cannot be resumed.
         retry: Seconds before which the server wants no further request; None: it did not say.
-        has_new_id: ``last_id`` has changed since the stream was requested last.
+        has_new_id: An id came since the stream was requested last that was not known before.
         is_over: The server has said that nothing follows.
     """
 
-    __slots__ = ("_coding", "has_new_id", "is_coded", "is_over", "last_id", "media", "retry")
+    __slots__ = (
+        "_coding", "_ids", "_known", "has_new_id", "is_coded", "is_over", "last_id", "media",
+        "retry",
+    )  # fmt: skip
     first = 0
     complete = None
 
@@ -140,6 +145,9 @@ class EventStream:
         self.last_id = ""
         self.retry: float | None = None
         self.has_new_id = self.is_over = False
+        # Hashes, since an id may be as long as an event: of the first events and of the last ones.
+        self._ids: list[int] = []
+        self._known: frozenset[int] = frozenset()  # those of earlier responses
 
     @property
     def is_resumed(self) -> bool:
@@ -162,23 +170,38 @@ class EventStream:
         is_same = found is not None and (found.media, found._coding) == (self.media, self._coding)
         return Part.CONTINUES if is_same else Part.OTHER
 
-    def note(self, events: bytes) -> None:
-        """Remember what whole events say about resuming: the last of each field counts."""
-        self.note_retry(events)
-        for value in last_values(b"\n" + events, b"id"):
-            if b"\0" in value:  # 9.2.6: ignored
-                continue
-            last_id = value.decode("latin-1")
-            # What no header can carry unchanged cannot be asked for.
-            is_plain = last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
-            last_id = last_id if is_plain else ""
-            self.has_new_id = self.has_new_id or last_id != self.last_id
-            self.last_id = last_id
-            break
+    def note(self, events: bytes) -> bool:
+        """Remember what whole events say about resuming; the last of each field counts.
 
-    def note_retry(self, lines: bytes) -> None:
+        Returns:
+            False: one of them has the id of an event in an earlier response.
+        """
+        self.note_retry(events)
+        values = [value for value in values_of(_ID, events) if b"\0" not in value]  # as 9.2.6 says
+        if not values:
+            return True
+        ids, found = self._ids, dict.fromkeys(map(hash, filter(None, values)))
+        if not self._known.isdisjoint(found) and has_event(events, self._known):
+            return False
+        for one in found:
+            if one not in self._known and ids[-1:] != [one]:
+                ids.append(one)
+                self.has_new_id = True
+        if len(ids) > _MOST_IDS:
+            del ids[_MOST_IDS // 2 : -_MOST_IDS // 2]
+        last_id = values[-1].decode("latin-1")
+        # What no header can carry unchanged cannot be asked for.
+        is_plain = last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
+        self.last_id = last_id if is_plain else ""
+        return True
+
+    def begin_anew(self) -> None:
+        """Another response follows, in which no event of the earlier ones may come again."""
+        self._known = frozenset(self._ids)
+
+    def note_retry(self, lines: bytes | bytearray) -> None:
         """Remember the last delay that they ask for, which counts before its event is whole."""
-        for value in last_values(b"\n" + lines, b"retry"):
+        for value in reversed(values_of(_RETRY, lines)):
             digits = value.decode("latin-1")
             if is_digits(digits):
                 self.retry = min((number(digits) or 0.0) / 1000, FOREVER)
@@ -318,107 +341,124 @@ def frame_headers(block: bytes) -> dict[str, str]:
 class WholeEvents:
     """Lets only whole events of a stream through, and remembers how to resume it.
 
+    A server that ignores ``Last-Event-ID`` begins anew each time, for ever if it breaks each time.
+    So an event that has the id of one in an earlier response ends the stream. In one response
+    several may have the same id.
+
     Attributes:
-        is_too_long: An event has more than ``most`` bytes.
+        fault: Why nothing more is let through; empty: it is.
     """
 
-    is_too_long = False
+    fault = ""
 
     def __init__(self, stream: EventStream, most: int) -> None:
         self._stream, self._most = stream, most
-        self._rest = b""  # of an event whose end has not come
-        self._passed: list[bytes] = []  # events whose ids are not noted yet
+        self._rest = bytearray()  # of an event whose end has not come
+        self._passed: list[bytes] = []  # events that are not noted yet
         self._size = 0  # bytes of them
         self._is_first, self._is_resumed = True, False
+        self._ends_in_cr = False  # of which the line feed may follow
 
     @property
     def stream(self) -> EventStream:
         """The stream, which knows the last id of what was let through."""
-        if self._passed:
-            self._stream.note(b"".join(self._passed))
-            self._passed, self._size = [], 0
+        self._note_passed()
         self._stream.note_retry(self._rest)
         return self._stream
 
+    def _note_passed(self) -> bool:
+        """Return what ``EventStream.note`` says of the events that it has not seen yet."""
+        passed, self._passed, self._size = self._passed, [], 0
+        return self._stream.note(b"".join(passed))
+
     def take(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the events that are whole by now, as they came."""
-        size = len(chunk)
-        if self._rest or size > self._most or not chunk.endswith(b"\n\n"):
+        if self.fault:
+            return b""
+        if self._rest or len(chunk) > self._most or not chunk.endswith(b"\n\n"):
             chunk = self._whole_in(chunk)
-            size = len(chunk)
-        if self._is_first and chunk:
-            self._is_first = False
-            events = chunk.removeprefix(_BOM)
-            self._passed.append(events)
-            if self._is_resumed:  # a mark inside a stream would spoil the field behind it
-                chunk = events
-        elif chunk:
-            self._passed.append(chunk)
-        self._size += size
-        if self._size > _BATCH:
-            _ = self.stream
+        if not chunk:
+            return b""
+        events = chunk.removeprefix(_BOM) if self._is_first else chunk
+        self._passed.append(events)
+        self._size += len(events)
+        if (self._is_resumed or self._size > _BATCH) and not self._note_passed():
+            self.fault = "the server repeats events, as if it ignored Last-Event-ID"
+            return b""
+        if self._is_resumed:  # a mark inside a stream would spoil the field behind it
+            chunk = events
+        self._is_first, self._ends_in_cr = False, chunk.endswith(b"\r")
         return chunk
 
     def _whole_in(self, chunk: bytes) -> bytes:
-        if self.is_too_long:
-            return b""
-        found, seen = (self._rest + chunk, len(self._rest)) if self._rest else (chunk, 0)
+        if self._ends_in_cr and not self._rest and chunk.startswith(b"\n"):
+            self._ends_in_cr = False
+            return b"\n" + self._whole_in(chunk[1:])
+        found, seen = self._rest, len(self._rest)
+        found += chunk  # not a new object: that would copy an event once for each of its chunks
         if len(found) > self._most:
             end = self._bounded_end(found)
         else:
             end = last_end(found, max(0, seen - 3), len(found))
-        self._rest = b"" if self.is_too_long else found[end:]
-        return found[:end]
+        whole = bytes(found[:end])
+        del found[: None if self.fault else end]
+        return whole
 
-    def _bounded_end(self, found: bytes) -> int:
+    def _bounded_end(self, found: bytearray) -> int:
         """Return where the whole events end, or the first that is too long begins."""
         end, most = 0, self._most
         while len(found) - end > most:
             # A quiet server may send comments alone for days.
             next_end = last_end(found, end, end + most) or after_comments(found, end)
             if next_end == end:
-                self.is_too_long, self._most = True, -1  # nothing more is let through
+                self.fault = "an event is longer than max_event_bytes of EventStreams"
                 return end
             end = next_end
         return last_end(found, end, len(found)) or end
 
     def left(self) -> bytes:
         """Return what came after the last whole event, once."""
-        rest, self._rest = self._rest, b""
-        return rest
+        rest, self._rest = self._rest, bytearray()
+        return bytes(rest)
 
     def begin_anew(self) -> None:
         """Another response follows: forget what came of an event."""
+        self.stream.begin_anew()
         self._is_resumed = self._is_resumed or not self._is_first
-        self._rest, self._is_first = b"", True
+        self._rest, self._is_first, self._ends_in_cr = bytearray(), True, False
 
 
-def after_comments(found: bytes, start: int) -> int:
+def after_comments(found: bytearray, start: int) -> int:
     """Return where the whole comment lines that begin here end: they belong to no event."""
     match = _COMMENTS.match(found, start)
     return start if match is None else match.end()
 
 
-def last_end(found: bytes, start: int, stop: int) -> int:
+def last_end(found: bytearray, start: int, stop: int) -> int:
     """Return where the last whole event between two places ends, 0 if none does."""
-    ends = _ENDS if b"\r" in found else _ENDS[:1]
+    ends = _ENDS if found.find(b"\r", start, stop) >= 0 else _ENDS[:1]
     end = max(found.rfind(each, start, stop) for each in ends) + 2
     if end < 2:
         return 0
     return end + 1 if end < stop and found[end - 1 : end + 1] == b"\r\n" else end
 
 
-def last_values(lines: bytes, field: bytes) -> Iterator[bytes]:
-    """Return the values of a field of server-sent events, the last one first.
+def values_of(field: re.Pattern[bytes], lines: bytes | bytearray) -> list[bytes]:
+    """Return the values of a field of server-sent events."""
+    if b"\r" in lines:
+        lines = lines.replace(b"\r", b"\n")
+    return field.findall(b"\n" + lines)
 
-    By searches from the end, since this is done for each event of a stream.
-    """
-    starts = (b"\n" + field, b"\r" + field) if b"\r" in lines else (b"\n" + field,)
-    at = len(lines)
-    while (at := max(lines.rfind(start, 0, at) for start in starts)) >= 0:
-        match = _VALUE.match(lines, at + 1)
-        if match is not None and match.group(1) == field:
-            yield match.group(2) or b""
+
+def has_event(events: bytes, known: frozenset[int]) -> bool:
+    """Has one of them an id whose hash is known? A block without data is no event."""
+    blocks = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+    return any(
+        hash(value) in known
+        for block in blocks
+        if sse_event(block)[1] is not None
+        for value in values_of(_ID, block + b"\n")[-1:]
+    )
 
 
 def delayed(stream: EventStream, policy: RetryPolicy, failure: Failure) -> Failure:

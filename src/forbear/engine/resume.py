@@ -189,7 +189,7 @@ class Resumable:
             self._received += len(chunk)
             events = self._events.take(chunk)
             if not events:
-                self._check_length()
+                self._check_events()
             return events
         if self._expected_prefix:
             seen, self._expected_prefix = (
@@ -208,10 +208,13 @@ class Resumable:
                 self._kept = None
         return chunk
 
-    def _check_length(self) -> None:
-        if self._events is not None and self._events.is_too_long:
-            message = "an event is longer than max_event_bytes of EventStreams"
-            raise self._port.stream_error(message)
+    def _check_events(self) -> None:
+        if self._events is not None and self._events.fault:
+            error = self._port.stream_error(self._events.fault)
+            if self._call is not None:
+                distrust(self._call)
+                fail(self._port, self._call, error)
+            raise error
 
     def _distrust(self) -> NoReturn:
         """End the call: the received part does not belong to the same body."""
@@ -261,7 +264,7 @@ class Resumable:
         if call.stop is not None or not is_replayable:
             return None
         if self._events is not None and self._received:
-            stream, is_intact = self._events.stream, not self._events.is_too_long
+            stream, is_intact = self._events.stream, not self._events.fault
             return stream if is_intact and stream.is_resumed and not stream.is_over else None
         known = call.resumption
         found = self._original.download(call, self._received) if known is None else known.download
@@ -272,7 +275,7 @@ class Resumable:
     def _end(self) -> Exception | None:
         """Return the error of a body that has ended too early; None: its end is its end."""
         self._is_quiet = False
-        self._check_length()
+        self._check_events()
         if self.is_short():
             return self._error  # type: ignore[no-any-return]
         events = self._events
