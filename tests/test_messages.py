@@ -204,6 +204,8 @@ KEYS: Rows = [
 
 BUDGET: Rows = [
     ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
+    ({"ratio": 10}, ValueError,
+        "ratio must be at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
     ({"ratio": "20%"}, TypeError, "ratio must be a number, got '20%'"),
     ({"ratio": True}, TypeError, "ratio must be a number, got True"),
     ({"floor_per_second": None}, TypeError, "floor_per_second must be a number, got None"),

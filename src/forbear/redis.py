@@ -98,7 +98,7 @@ class RedisBudget(LeasedBudget):
             client short timeouts and no retries of its own; one that is made from a URL has them. A
             client must be fork-safe where you fork; redis.Redis is, unless another thread uses it.
         name: Of the allowance. The key on Redis is ``forbear:name:origin``.
-        ratio: Tokens that each call deposits.
+        ratio: Tokens that each call deposits, from 0 to 1.
         floor_per_second: Tokens per second for the whole fleet, whatever its traffic.
         burst: Most tokens a bucket holds, and what it starts with. At least 1.
         hinted_cost: Tokens for a retry that the server scheduled, 0 to 1; any other costs 1.

@@ -78,6 +78,16 @@ def test_patience_is_a_field_like_the_others(capsys):
     assert "a failed call ends at once" in told(capsys, "--patience", "0")
 
 
+@pytest.mark.parametrize("timeout", [(), ("--attempt-timeout", "1")], ids=["", "timed"])
+def test_the_worst_case_names_the_attempts_that_the_patience_adds(capsys, timeout):
+    """A table of more attempts than max_attempts is no contradiction to its last line."""
+    for patience, has_more in (("10", False), ("30", True)):
+        _, out, _ = explain(capsys, "--patience", patience, *timeout)
+        assert any(row[0] == "6" for row in rows(out)) == has_more  # of 5 attempts
+        text = " ".join(out.split())
+        assert ("attempts sent as probes come in addition" in text) == has_more
+
+
 def test_of_many_attempts_the_last_one_is_shown(capsys):
     _, out, _ = explain(capsys, "batch", "--patience", "100000", "--max-attempts", "40")
     for_ever = out.partition("A lone call meets ")[2].partition("A lone call meets ")[0]

@@ -11,7 +11,7 @@ SCOPES = ("http://a:80", "http://b:80")
 SLACK = 1e-6
 numbers = st.fixed_dictionaries(
     {
-        "ratio": st.floats(0, 2),
+        "ratio": st.floats(0, 1),
         "floor_per_second": st.floats(0, 10),
         "burst": st.floats(1, 50),
         "scope": st.sampled_from(["origin", "transport"]),

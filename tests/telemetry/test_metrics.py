@@ -325,7 +325,7 @@ def test_a_call_that_is_held_is_seen(adapter, server, metrics, counted):
     def look(event):
         if event.name == "retry_scheduled":
             held, well = (counted(name, "client") for name in ("held_calls", "origin_healthy"))
-            seen.append((event.held, held["orders",], well["orders",]))
+            seen.append((bool(event.held), held["orders",], well["orders",]))
 
     policy = POLICY.replace(max_attempts=4, patience=0.2)
     options = {"gate": RetryGate(), "on_event": [metrics, look], "name": "orders"}

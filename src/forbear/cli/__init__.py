@@ -68,7 +68,7 @@ def run_to_status(run: Callable[[], int]) -> int:
             raise
         # The reader (head, less) has left. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0  # it has read as much as it wanted
     return status
 
 
@@ -164,16 +164,19 @@ def add_dashboard_arguments(parser: argparse.ArgumentParser) -> None:
 then, in prometheus.yml:   rule_files: ["{assets.RULES}"]
 and in Grafana:            Dashboards, New, Import: {assets.DASHBOARD}
 
-exit status: 0 done, 2 the directory cannot be written to.
+exit status: 0 done, 2 no directory is given, or it cannot be written to.
 """
     teach(parser, about, examples)
-    parser.add_argument("--out", default=".", metavar="DIR", help="made if it is not there (.)")
+    parser.add_argument("--out", metavar="DIR", help="where to; made if it is not there")
 
 
 def write_dashboards(out: TextIO, options: argparse.Namespace) -> int:
     """Write the files, name them, return the exit status."""
     from ..telemetry import assets
 
+    if options.out is None:
+        files = f"{assets.DASHBOARD} and {assets.RULES}"
+        return complain("dashboards", f"say where to: --out DIR writes {files} there")
     try:
         for path in assets.write(options.out):
             print(path, file=out)

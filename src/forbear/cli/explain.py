@@ -27,7 +27,7 @@ from ..core.outcome import (
     Reason,
     SendAgain,
 )
-from ..core.policy import RetryPolicy
+from ..core.policy import DEFAULT_PATIENCE, RetryPolicy
 from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
 from ..core.strategy import Backoff
@@ -285,20 +285,23 @@ def longest(policy: RetryPolicy, attempt_timeout: float | None) -> str:
     attempt = longest_attempt(policy, attempt_timeout)
     own = policy.replace(hints="ignore")
     attempts = f"{policy.max_attempts:,} attempt{'s' * (policy.max_attempts > 1)}"
+    is_patient = policy.max_attempts > 1 and (policy.patience or 0.0) > DEFAULT_PATIENCE
+    probes = PROBES * is_patient
     if attempt == inf:
         waits = spoken(worst_case(own.replace(total_timeout=None), 0.0))
         return (
             f"{attempts} and {waits} of waits, those held among them; with"
-            " --attempt-timeout it says what that is in all"
+            f" --attempt-timeout it says what that is in all{probes}"
         )
     worst, hinted = worst_case(own, attempt_timeout), worst_case(policy, attempt_timeout)
     asked = f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
     return (
         f"{spoken(worst)}, {attempts} of {spoken(attempt)} with all waits at their longest"
-        f"{asked if hinted > worst else ''}"
+        f"{asked if hinted > worst else ''}{probes}"
     )
 
 
+PROBES = "; attempts sent as probes come in addition, because with this patience they use up none"
 CALLS = 200  # whose 95th percentile leaves ten
 # A held call checks several times a second, so fewer calls are played for a long patience, and a
 # call without an end is cut off.

@@ -289,7 +289,8 @@ class RetryPolicy(Frozen):
         may ask for, ``max_retry_after`` with ``hint_spread`` on top; without hints:
         ``policy.replace(hints="ignore")``. A schedule of your own is called with the ends of its
         randomness only. Not counted are waits that the responses to other calls asked for
-        (``cooldown``), and a body that is streamed after the call.
+        (``cooldown``), attempts sent as probes if ``patience`` is above 10 s, since they use up
+        none, and a body that is streamed after the call.
 
         Args:
             attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to

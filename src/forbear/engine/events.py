@@ -90,7 +90,8 @@ def retry_scheduled(
         delay_source=verdict.source, phase=failure.phase, waited=call.waited() - verdict.delay,
         elapsed=now - call.started_at,
         deadline_left=None if call.deadline_at == inf else call.deadline_at - now,
-        held=call.hold is not None, request_id=number_of(call),
+        held=0.0 if call.hold is None else call.hold.until - call.hold.ready_at,
+        request_id=number_of(call),
     )  # fmt: skip
 
 
@@ -366,7 +367,7 @@ RELEASED = Row(
     "released", INFO, released,
     lambda e: f"{e.method} {e.origin}: held for {in_seconds(e.held)} after attempt {e.attempt},"
         f" {RELEASED_BY[e.cause]}",
-    renamed={"held": "held_for"},  # of a retry ``held`` is a bool
+    renamed={"held": "held_for"},  # of a retry ``held`` is the most that is allowed
     counts={"forbear.releases": {}},
     span=("forbear.released", lambda e: {
         "forbear.cause": e.cause, "forbear.held_for": e.held,

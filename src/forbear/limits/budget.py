@@ -46,7 +46,7 @@ class RetryBudget(Locked):
     """An allowance for retries, shared by everything it is given to. Thread-safe.
 
     Args:
-        ratio: Tokens that each call deposits; 0.1 lets retries be a tenth of traffic. At least 0.
+        ratio: Tokens that each call deposits; 0.1 lets retries be a tenth of traffic. From 0 to 1.
         floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client
             can retry too. At least 0.
         burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n
@@ -196,10 +196,12 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
         check_number(name, value)
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
-    if hinted_cost > 1:
-        raise ValueError(
-            f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
-        )
+    for name, value, why in (
+        ("ratio", ratio, "it is a share of the calls: 0.1 is 10 %"),
+        ("hinted_cost", hinted_cost, "any other retry costs 1"),
+    ):
+        if value > 1:
+            raise ValueError(f"{name} must be at most 1, got {shown(value)}; {why}")
 
 
 class BudgetLimit(Limit):
