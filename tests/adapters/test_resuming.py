@@ -191,6 +191,19 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
     assert told == [(70_001, SIZE, "failed")]
 
 
+async def test_a_part_may_leave_out_the_total_that_is_known(adapter, server, options):
+    """RFC 9110 section 14.4: "*" stands for it; in a body of the call's, and of the caller's."""
+    server.script("/file", CUT, at(70_001, "*"), CUT, at(70_001, "*"))
+    async with adapter.client(**options) as client:
+        for response in (
+            await adapter.call(client, "GET", server.url + "/file"),
+            await adapter.download(client, server.url + "/file"),
+        ):
+            assert response.content == WHOLE
+            assert forbear.record_of(response).resumed == (70_001,)
+    assert len(server.requests("/file")) == 4
+
+
 async def test_the_callers_own_range_resumes_as_that_range(adapter, server, options):
     """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
     for number, (asked, expected, again) in enumerate(

@@ -134,6 +134,7 @@ def test_what_is_missing(lines, received, missing):
 
 @pytest.mark.parametrize("lines", [
     rest("bytes 400-999/1000"), rest("bytes 400-999/1000", ("Content-Length", "600")),
+    rest("bytes 400-999/*"),  # 14.4: the first response has said how long it is
     rest("BYTES 400-999/1000", ("Content-Encoding", "identity")),
     rest("bytes 400-999/1000", ("Transfer-Encoding", "chunked")),
     tuple((n.encode(), v.encode()) for n, v in rest("bytes 400-999/1000")),
@@ -148,7 +149,7 @@ def test_the_rest_is_recognised(lines):
     (404, ()), (206, rest("bytes 401-999/1000")), (206, rest("bytes 399-999/1000")),
     (206, rest("bytes 0-999/1000")), (206, rest("bytes 400-998/1000")),
     (206, rest("bytes 400-1000/1001")), (206, rest("bytes 400-999/1001")),
-    (206, rest("bytes 400-899/900")), (206, rest("bytes 400-999/*")),
+    (206, rest("bytes 400-899/900")), (206, rest("bytes 400-998/*")),
     (206, rest("bytes 400-999/999")),  # 14.4: complete must exceed last
     (206, rest("bytes 400-399/1000")), (206, rest("bytes */1000")),
     (206, rest("bytes 400-999")), (206, rest("bytes=400-999/1000")),
@@ -200,6 +201,8 @@ def test_a_download_of_unknown_length_learns_it() -> None:
     )  # not known to be the end
     assert download.check_part(400, 206, rest("bytes 400-999/1000")) is Part.CONTINUES
     assert download.missing(400) == 600
+    assert download.check_part(400, 206, rest("bytes 400-999/*")) is Part.CONTINUES
+    assert download.complete == 1000
     assert download.check_part(500, 206, rest("bytes 500-1000/1001")) is Part.OTHER
     assert download.check_part(500, 206, rest("bytes 500-999/1000")) is Part.CONTINUES
 
