@@ -60,7 +60,7 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.adapters.urllib3.deadlines import ENDS_AT
-from forbear.engine.context import CURRENT
+from forbear.engine.current import CURRENT
 from forbear.limits.breaker import CircuitState
 from forbear.limits.concurrency import Slot
 from forbear.limits.health import TOKENS

@@ -17,7 +17,7 @@ import forbear
 import forbear.httpx
 import forbear.httpx2
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.engine.context import CURRENT, scope_of_call
+from forbear.engine.current import CURRENT, scope_of_call
 from forbear.testing import FakeClock, ScriptedTransport, disabled, record
 from forbear.testing.clock import Everywhere
 
@@ -138,7 +138,7 @@ def test_an_override_concerns_every_client(asked: Asked) -> None:
 async def test_a_block_is_entered_with_async_with_too(asked: Asked) -> None:
     """As ``with``, around async code; it ends with an exception too."""
     async with forbear.override(max_attempts=2) as block:
-        assert isinstance(block, forbear.engine.context.Override)
+        assert isinstance(block, forbear.engine.blocks.Override)
         assert await asked.aget() == 2
         with pytest.raises(forbear.httpx.DeadlineExceeded):
             async with forbear.deadline(0.0, clock=asked.clock):

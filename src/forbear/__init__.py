@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .core.policy import PolicyFields, RetryPolicy
     from .core.record import AttemptRecord, CallRecord, record_of
     from .core.strategy import Backoff, Exponential, Fixed, RetryStrategy, RetryToken
-    from .engine.context import deadline, override
+    from .engine.blocks import deadline, override
     from .engine.settings import Options
     from .errors import CircuitOpenError, DeadlineExceeded, ForbearError, RetryRefused
     from .idempotency import IdempotencyKeys
@@ -50,7 +50,7 @@ _PLACES = {
         ("core.policy", "PolicyFields RetryPolicy"),
         ("core.record", "AttemptRecord CallRecord record_of"),
         ("core.strategy", "Backoff Exponential Fixed RetryStrategy RetryToken"),
-        ("engine.context", "deadline override"),
+        ("engine.blocks", "deadline override"),
         ("engine.settings", "Options"),
         ("errors", "CircuitOpenError DeadlineExceeded ForbearError RetryRefused"),
         ("idempotency", "IdempotencyKeys"),

@@ -20,7 +20,7 @@ from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
 from .core.checks import suggesting
 from .core.record import SENDS
 from .engine.calls import cancelled, enter_gate
-from .engine.context import CURRENT
+from .engine.current import CURRENT
 from .engine.inspection import note_prefetch
 from .engine.loop import arun
 from .engine.outgoing import call_after_first, call_of

@@ -25,7 +25,7 @@ from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting
 from .engine.calls import note_success
-from .engine.context import CURRENT
+from .engine.current import CURRENT
 from .engine.errors import warn
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, names, options_of_client
 from .errors import CircuitOpenError as CircuitOpen

@@ -29,7 +29,7 @@ from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at, position_of
 from .engine.calls import note_success
-from .engine.context import CURRENT
+from .engine.current import CURRENT
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded

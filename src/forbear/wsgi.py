@@ -8,17 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
-from .engine.context import (
-    COUNTERS,
-    CURRENT,
-    NOTHING,
-    STOP,
-    TIMEOUTS,
-    Answering,
-    Middleware,
-    in_force,
-    with_mark,
-)
+from .engine.blocks import NOTHING
+from .engine.current import CURRENT, in_force
+from .engine.incoming import STOP, TIMEOUTS, Answering, Middleware, with_mark
+from .engine.outer import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

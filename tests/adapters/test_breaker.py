@@ -19,7 +19,8 @@ from forbear import (
     record_of,
 )
 from forbear.engine.clock import SYSTEM_CLOCK
-from forbear.engine.context import Answering, Incoming
+from forbear.engine.context import Incoming
+from forbear.engine.incoming import Answering
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 pytestmark = pytest.mark.anyio

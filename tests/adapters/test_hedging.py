@@ -27,7 +27,8 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.engine.clock import SYSTEM_CLOCK
-from forbear.engine.context import Answering, Incoming
+from forbear.engine.context import Incoming
+from forbear.engine.incoming import Answering
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FaultServer
 

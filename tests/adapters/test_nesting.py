@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from forbear import Fixed, RetryPolicy
-from forbear.engine.context import outer_loop
+from forbear.engine.outer import outer_loop
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 

@@ -7,7 +7,9 @@ from math import inf
 import pytest
 
 from forbear import Reason
-from forbear.engine.context import ends_outer_loops, retries_above, seconds_for, shrunk
+from forbear.engine.context import ends_outer_loops
+from forbear.engine.incoming import seconds_for, shrunk
+from forbear.engine.outer import retries_above
 
 
 @pytest.mark.parametrize(("name", "value", "retries"), [

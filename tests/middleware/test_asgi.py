@@ -13,7 +13,7 @@ import forbear
 import forbear.requests
 import forbear.urllib3
 from forbear.asgi import RetryContextMiddleware
-from forbear.engine.context import CURRENT
+from forbear.engine.current import CURRENT
 from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ import forbear
 import forbear.requests
 import forbear.urllib3
 from forbear import Fixed, Reason, RetryPolicy, asgi, wsgi
-from forbear.engine.context import CURRENT
+from forbear.engine.current import CURRENT
 from forbear.testing import FaultServer
 
 DEADLINE = "x-envoy-expected-rq-timeout-ms"

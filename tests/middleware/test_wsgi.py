@@ -13,7 +13,7 @@ import pytest
 from werkzeug.serving import make_server
 
 import forbear
-from forbear.engine.context import CURRENT
+from forbear.engine.current import CURRENT
 from forbear.wsgi import RetryContextMiddleware
 
 

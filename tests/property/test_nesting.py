@@ -5,7 +5,8 @@ from math import isnan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.engine.context import COUNTERS, TIMEOUTS, outer_loop, retries_above, seconds_for
+from forbear.engine.incoming import TIMEOUTS, seconds_for
+from forbear.engine.outer import COUNTERS, outer_loop, retries_above
 
 NAMES = st.sampled_from([*COUNTERS, *TIMEOUTS]) | st.text(max_size=30)
 VALUES = st.text() | st.from_regex(r"\A[ \t]*(attempt=)?[0-9]{1,20}[HMSmun]?[;, \t]*\Z")

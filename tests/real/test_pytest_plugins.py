@@ -75,7 +75,7 @@ def test_a_fast_test_leaves_nothing_to_the_next(suite):
         "-q",
         test_orders=PREAMBLE
         + """
-from forbear.engine import context
+from forbear.engine import current
 from forbear.testing import disabled, fast
 
 client = a_client(BRIEF)
@@ -83,7 +83,7 @@ client = a_client(BRIEF)
 @pytest.mark.usefixtures("forbear_fast", "forbear_events")
 def test_one():
     client.get("http://a.example/")
-    assert len(context.everywhere.listeners) == 1
+    assert len(current.everywhere.listeners) == 1
     raise ZeroDivisionError
 
 def test_two(forbear_clock):
@@ -92,7 +92,7 @@ def test_two(forbear_clock):
         pytest.skip("in the middle")
 
 def test_three():
-    assert context.everywhere is None
+    assert current.everywhere is None
     began = time.monotonic()
     client.get("http://a.example/")
     assert time.monotonic() - began >= 0.05
@@ -155,7 +155,7 @@ async def test_a_fixture_of_ones_own(fast_by_hand, shared_client):
     assert len(found.attempts) == 2
 
 async def test_slow_again():
-    assert forbear.engine.context.everywhere is None
+    assert forbear.engine.current.everywhere is None
     began = time.monotonic()
     async with an_async_client(BRIEF) as client:
         await client.get("http://a.example/")

@@ -11,7 +11,7 @@ import stripe
 import forbear
 import forbear.httpx
 import forbear.requests
-from forbear.engine.context import COUNTERS
+from forbear.engine.outer import COUNTERS
 from forbear.testing import record
 
 from .conftest import attempts_of

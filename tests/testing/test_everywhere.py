@@ -27,7 +27,7 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.engine import context
+from forbear.engine import current
 from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
 from forbear.testing.clock import SKIPPING, Everywhere
@@ -42,7 +42,7 @@ BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
 
 
 def is_on() -> bool:
-    return context.everywhere is not None or SYSTEM_CLOCK.stand_in is not None
+    return current.everywhere is not None or SYSTEM_CLOCK.stand_in is not None
 
 
 @pytest.fixture(autouse=True)
@@ -286,7 +286,7 @@ def test_what_holds_is_what_was_entered_and_not_left(steps):
             entered.pop(which % len(entered)).__exit__(None, None, None)
         assert is_on() == bool(entered)
         if entered:
-            assert context.everywhere.most_attempts == min(b.most_attempts for b in entered)
+            assert current.everywhere.most_attempts == min(b.most_attempts for b in entered)
         given_clocks = {block.clock for block in entered} - {None}
         # The clock that a test reads wins over the one that skips.
         expected = clocks[0] if clocks[0] in given_clocks else next(iter(given_clocks), None)

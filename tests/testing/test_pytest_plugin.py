@@ -13,7 +13,7 @@ import requests
 import forbear.httpx
 import forbear.requests
 from forbear import CircuitBreaker, Exponential, RetryPolicy
-from forbear.engine import context
+from forbear.engine import current
 from forbear.testing import FakeClock, fast
 
 from ..processes import loaded_by
@@ -154,4 +154,4 @@ def test_it_is_declared_as_pytest_wants_it():
 
 
 def test_nothing_holds_between_tests():
-    assert context.everywhere is None
+    assert current.everywhere is None

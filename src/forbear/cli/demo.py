@@ -26,7 +26,7 @@ from ..core.checks import to_install
 from ..core.outcome import Reason
 from ..core.policy import RetryPolicy
 from ..core.record import record_of
-from ..engine.context import deadline
+from ..engine.blocks import deadline
 from ..engine.settings import DEFAULT_POLICY
 from ..testing.server import Arrival, FaultServer
 from . import GREEN, RED, Page, complain, teach

@@ -13,8 +13,7 @@ from ..core.call import Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.record import RECORD, in_seconds
 from ..errors import RetryRefused
-from . import context as contexts
-from .context import ends_outer_loops, outer_loop
+from . import current
 from .errors import DeadlineCut, Interrupted, is_final
 from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
@@ -55,8 +54,8 @@ def begin_call(
             call.attempts = call.own_extras().sent_before = outgoing.hop.retries_used
         if outgoing.policy is not settings.policy:
             follow_policy(settings, call, outgoing.policy)
-    if context is not None or contexts.everywhere is not None:
-        context = call.context = contexts.with_everywhere(context)
+    if context is not None or current.everywhere is not None:
+        context = call.context = current.with_everywhere(context)
         if context is not None:
             call.listeners = context.listeners
             call.most_attempts = min(call.most_attempts, context.most_attempts)
@@ -249,6 +248,8 @@ def not_retried(settings: Settings, call: Call, status: int) -> None:
 def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
     """Warn of an outer retry loop, and stop the retries of the incoming request's sender."""
     if call.most_attempts > 1:
+        from .outer import outer_loop
+
         nested = outer_loop(call.request.header_lines())
         if nested is not None:
             settings.events.nested(*nested)
@@ -258,8 +259,8 @@ def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
 def end_incoming(call: Call, reason: Reason) -> None:
     """Mark the incoming request: a retry by its sender would repeat all these attempts."""
     incoming = None if call.context is None else call.context.incoming
-    if incoming is not None and ends_outer_loops(len(call.history), reason):
-        incoming.gave_up = True
+    if incoming is not None:
+        incoming.note_end(len(call.history), reason)
 
 
 # A call ends.

@@ -18,7 +18,7 @@ from ..core.outcome import Reason
 from ..limits import Locked
 from ..limits.limits import Limits
 from . import events
-from .context import scope_of_call
+from .current import scope_of_call
 from .errors import let_signals_through, warn_of_listener
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ..core.request import GENERATED_FOR, names_a_key
-from . import context as contexts
+from . import current
 from .calls import begin_call, note_first_attempt, policy_and_deadline
-from .context import EXPECTED
 from .errors import DeadlineCut
 from .settings import OFF
 
@@ -87,7 +86,11 @@ def announced(
         elif incoming is not None and incoming.retries:  # the same work was requested before
             lines.append((ATTEMPT, str(incoming.retries + 1)))
     announces = incoming is not None and incoming.announces_deadline
-    if announces and deadline_at != inf and not written(EXPECTED):
+    if announces and deadline_at != inf:
+        from .incoming import EXPECTED
+
+        if written(EXPECTED):
+            return lines
         left = deadline_at - settings.clock.monotonic()
         lines.append((EXPECTED, str(max(1, int(left * 1000)))))  # 0 would mean no limit
     return lines
@@ -181,7 +184,7 @@ def outgoing_for(
     """
     settings, guard = port.settings, None
     key: Lines | tuple[()] = ()
-    context = contexts.everywhere if context is None else contexts.with_everywhere(context)
+    context = current.everywhere if context is None else current.with_everywhere(context)
     policy, deadline_at = policy_and_deadline(settings, context, setting, started_at)
     if hop is not None:
         deadline_at = min(hop.deadline_at, deadline_at)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
 from ..core.policy_check import extremes
-from ..engine import context
+from ..engine import current
+from ..engine.blocks import Block, F
 from ..engine.clock import SYSTEM_CLOCK
-from ..engine.context import Block, CallContext, F
+from ..engine.context import CallContext
 from ..limits import Locked
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def apply() -> None:
     scope = CallContext({}, listeners=listeners)
     scope.most_attempts = min((block.most_attempts for block in _entered), default=inf)
     scope.random = next((block.random for block in reversed(_entered) if block.random), None)
-    context.everywhere = scope if _entered else None
+    current.everywhere = scope if _entered else None
 
 
 def fast(*, max_attempts: int | None = None) -> Everywhere:

@@ -24,7 +24,7 @@ from ...core.record import SETTING, Attempt, HedgeNotes
 from ...core.request import KEY_LINES
 from ...engine.calls import end_attempt, follow_policy, policy_and_deadline
 from ...engine.clock import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
-from ...engine.context import CURRENT
+from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished, drop_frames
 from ...engine.events import HEDGED
 from ...engine.inspection import await_result, call_retry_if, note_prefetch

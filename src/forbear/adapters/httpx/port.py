@@ -16,7 +16,7 @@ from ...core.headers.hints import READ_BYTES
 from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import SETTING
-from ...engine import context as contexts
+from ...engine import current
 from ...engine import outgoing as outgoings
 from ...engine import resume as resumption
 from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
@@ -125,7 +125,7 @@ class HttpxPort:
             and type(body) is self.byte_stream
             and SETTING not in given
             and not settings.makes_keys
-            and contexts.everywhere is None
+            and current.everywhere is None
         ):
             deadline_at = started_at + settings.total_timeout
             outgoing = outgoing_alone(self, request, settings.policy, deadline_at)

@@ -24,7 +24,7 @@ from ...engine.calls import (
     wants_status_error,
 )
 from ...engine.clock import BACKSTOP, Backstop
-from ...engine.context import CURRENT
+from ...engine.current import CURRENT
 from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
 from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run

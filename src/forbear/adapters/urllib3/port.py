@@ -34,7 +34,7 @@ from ...engine.calls import (
     with_story,
 )
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.context import CURRENT
+from ...engine.current import CURRENT
 from ...engine.errors import Interrupted, classify_status, has_error_event, is_final, note_quotas
 from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
 from ...engine.inspection import (

@@ -33,7 +33,7 @@ from ...engine.calls import (
     note_first_attempt,
     with_story,
 )
-from ...engine.context import CURRENT, scope_of_call
+from ...engine.current import CURRENT, scope_of_call
 from ...engine.errors import classify_error, classify_status
 from ...engine.events import SUCCEEDED_AFTER_RETRY
 from ...engine.loop import settle
