@@ -1,7 +1,7 @@
 """The gate: when a retry goes, when it is held, and what lets it go.
 
 Expected numbers follow from the rule by hand: 3.9 tokens, a failure costs 1 at most, a good first
-attempt earns 0.5; probes after 1, 2, 4, 8 s (a draw of 0.5 is no jitter).
+attempt earns 0.35, a good retry gives 1 back; probes after 1, 2, 4, 8 s (a draw of 0.5 is no jitter).
 """
 
 import itertools
@@ -66,9 +66,9 @@ def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again() -> N
     assert gate.is_healthy(HERE)
     assert gate.fails(1), "one failure leaves 2.9 of 3.9 tokens"
     assert not gate.quiet
+    gate.answers(2, times=19)
+    assert not gate.quiet, "twenty in a row say that all is well"
     gate.answers(2)
-    assert not gate.quiet
-    gate.answers(2)  # 2.9 + 2 x 0.5
     assert gate.quiet
 
 
@@ -98,8 +98,8 @@ NAMED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429, Hint(1.0, None, "retry-
     ("failure", "first", "again"),
     [
         pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 404), -1.0, -1.0, id="works"),
-        pytest.param(NAMED, 0.0, 1.0, id="a 429 that names a time"),
-        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 1.0, 1.0, id="a 429"),
+        pytest.param(NAMED, 0.0, 1.0, id="a 429 again although its time was obeyed"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 0.0, 0.0, id="a 429"),
         pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 202), 0.0, 0.0, id="polling"),
         pytest.param(Failure(FailureKind.CERTIFICATE, Phase.UNSENT), 0.0, 0.0, id="certificate"),
         pytest.param(Failure(FailureKind.POOL, Phase.UNSENT), 0.0, 0.0, id="own pool full"),
@@ -112,78 +112,137 @@ def test_a_failure_costs_what_it_says_of_the_origin(failure, first, again):
     assert (cost_of(failure, is_retry=False), cost_of(failure, is_retry=True)) == (first, again)
 
 
-def test_an_unhealthy_origin_needs_two_good_first_attempts_and_no_retry_makes_up_for_them() -> None:
+@pytest.mark.parametrize(
+    ("retry", "needed"), [(False, 3), (True, 1)], ids=["first attempts", "retries"]
+)
+def test_good_responses_make_an_origin_healthy_again(retry: bool, needed: int) -> None:
     gate = Gate()
     gate.fails(0, times=5)
-    gate.answers(1, times=9, retry=True)
-    gate.answers(1)
+    gate.answers(1, times=needed - 1, retry=retry)
     assert not gate.is_healthy(HERE)
-    gate.answers(1)  # 2 x 0.5
+    gate.answers(1, retry=retry)
     assert gate.is_healthy(HERE)
 
 
-# Trust.
+def test_calls_whose_retries_succeed_leave_an_origin_healthy() -> None:
+    """As in front of a rate limit that is met by a script, or of one bad replica of two in turn."""
+    gate = Gate()
+    for now in range(100):
+        assert gate.fails(now)
+        gate.answers(now, retry=True)
 
 
-def test_a_failure_costs_less_where_retries_have_succeeded() -> None:
-    """Four retries at least 15 s apart weigh a quarter each: trust is 1 - 0.75**4 = 0.684."""
+# Share.
+
+
+def fails_in_turn(gate: Gate, now: float, calls: int, good: int = 1, of: int = 2) -> float:
+    """So many of each few calls succeed, ten calls a second; return when they are over."""
+    for number in range(calls):
+        now += 0.1
+        if number % of < good:
+            gate.answers(now)
+        else:
+            gate.fails(now)
+    return now
+
+
+def share_of(gate: Gate) -> float:
+    """The share of retries that are sent although the origin is unhealthy."""
+    return sum(gate.is_in_share(HERE, lambda at=at: at / 100) for at in range(100)) / 100
+
+
+def test_an_origin_that_responds_to_half_of_the_calls_gets_a_growing_share_of_retries() -> None:
+    """A trial of 0.3 after 50 good responses, then 0.02 more by each new call, not faster than by
+    1 in 3 s.
+    """
     gate = Gate()
     gate.fails(0)
-    for now in (20, 40, 60, 80):
-        gate.good(HERE, now, retry=True)
-    gate.answers(81, times=2)
-    in_a_row = 1
-    while gate.fails(90):
-        in_a_row += 1
-    assert in_a_row == 10, "2.9 tokens at 0.316 each"
+    now = fails_in_turn(gate, 0, 98)
+    assert not gate.is_healthy(HERE)
+    assert (share_of(gate), gate.may_be_fast(HERE)) == (0.0, False)
+    now = fails_in_turn(gate, now, 1)
+    assert share_of(gate) == 0.3
+    now = fails_in_turn(gate, now, 9)
+    assert share_of(gate) == pytest.approx(0.48, abs=0.011)
+    assert not gate.may_be_fast(HERE)
+    now = fails_in_turn(gate, now, 2)
+    assert gate.may_be_fast(HERE), "from a half on"
+    fails_in_turn(gate, now, 25)
+    assert share_of(gate) == 1.0
 
 
-def test_the_first_retries_earn_trust_before_time_has_passed() -> None:
-    """The first weighs a quarter, the next ones 1/22, 1/23, ...: 1 - 0.75 * 21/35 is 0.55."""
+def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it() -> None:
     gate = Gate()
-    gate.fails(0)
-    gate.answers(1, times=15, retry=True)
-    gate.answers(1, times=2)
-    in_a_row = 1
-    while gate.fails(1):
-        in_a_row += 1
-    assert in_a_row == 7, "2.9 tokens at 0.45 each"
+    fails_in_turn(gate, 0, 101)
+    for _ in range(9):
+        gate.answers(10.1)
+        gate.fails(10.1)
+    assert share_of(gate) == pytest.approx(0.32, abs=0.011)
 
 
-def test_while_calls_are_held_trust_needs_time() -> None:
-    """After an outage the retries that it releases succeed, many of them within a second."""
+@pytest.mark.parametrize(
+    ("good", "of", "calls", "share"),
+    [
+        pytest.param(1, 3, 600, 0.0, id="one of three: more could hardly fail"),
+        pytest.param(2, 5, 127, 0.3, id="two of five"),
+    ],
+)
+def test_a_trial_needs_attempts_that_succeed(good, of, calls, share):
     gate = Gate()
-    gate.is_dead(0)
-    gate.fails(0, sent_before=-1)
-    place = gate.holds(0, ready_in=5)
-    gate.answers(0, times=9, retry=True)  # 0.3, if the number of retries counted
-    gate.drop(place)
-    gate.answers(0, times=8)
-    assert [gate.fails(0) for _ in range(3)] == [True, True, False], "1 each"
+    fails_in_turn(gate, 0, calls, good, of)
+    assert share_of(gate) == share
 
 
-def test_an_outage_earns_no_trust_and_uses_it_up() -> None:
+def test_a_process_of_few_calls_has_a_trial_after_a_minute() -> None:
     gate = Gate()
-    gate.fails(0)
-    for now in (20, 40, 60, 80):
-        gate.good(HERE, now, retry=True)
-    for now in (100, 120, 140):  # 0.684 x 0.75**3 = 0.288
-        gate.bad(HERE, now, now, 1.0, now - 1)
-    gate.answers(150, times=5)
-    healthy = [gate.fails(160) for _ in range(4)]
-    assert healthy == [True, True, True, False], "3.9 - 3 x 0.712 is more than 1"
+    for now in range(0, 60, 2):
+        (gate.fails if now % 4 else gate.answers)(now + 1)
+    gate.fails(62)
+    assert share_of(gate) == 0.0
+    gate.answers(64)
+    assert share_of(gate) == 0.3
 
 
-def test_trust_outlasts_the_trouble_and_fades() -> None:
+def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_half_a_minute() -> None:
+    """Of a base of a half 0.8 is tolerated, so with one good of five each adds a fifth."""
     gate = Gate()
-    gate.fails(0)
-    for now in (20, 40, 60, 80):
-        gate.good(HERE, now, retry=True)
-    gate.answers(81, times=2)
-    assert gate.quiet
-    assert gate.fails(500, times=3), "3.9 - 3 x 0.316"
-    gate.answers(501, times=3)
-    assert [gate.fails(1700) for _ in range(3)] == [True, True, False]
+    now = fails_in_turn(gate, 0, 140)
+    assert share_of(gate) == 1.0
+    now = fails_in_turn(gate, now, 60, 1, 5)
+    assert share_of(gate) == 0.0
+    now = fails_in_turn(gate, now, 200)
+    assert share_of(gate) == 0.0
+    fails_in_turn(gate, now, 150)
+    assert share_of(gate) > 0.0
+
+
+def test_retries_that_fail_end_a_trial_too() -> None:
+    gate = Gate()
+    now = fails_in_turn(gate, 0, 140)
+    for number in range(100):
+        gate.bad(HERE, now, now, 1.0, now - 1) if number % 5 else gate.answers(now, retry=True)
+    assert share_of(gate) == 0.0
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["it works again", "it is down"])
+def test_twenty_results_alike_are_no_partial_failure(works: bool) -> None:
+    gate = Gate()
+    now = fails_in_turn(gate, 0, 250 if works else 251)  # the last one is the other way
+    for _ in range(19):
+        (gate.answers if works else gate.fails)(now)
+    assert share_of(gate) == 1.0
+    (gate.answers if works else gate.fails)(now)
+    assert share_of(gate) == 0.0
+
+
+def test_where_all_retries_are_sent_each_good_response_releases_a_held_call() -> None:
+    gate = Gate()
+    now = fails_in_turn(gate, 0, 140)
+    place = gate.may_hold(now, began_at=0.0)
+    assert place is not None
+    gate.begin(HERE, now)
+    gate.answers(now)
+    assert gate.asks(place, now) == 0.0
 
 
 def test_a_retry_that_fails_counts_only_if_nobody_was_answered_meanwhile() -> None:
@@ -193,19 +252,9 @@ def test_a_retry_that_fails_counts_only_if_nobody_was_answered_meanwhile() -> No
     for now in (3, 4, 5, 6):
         gate.bad(HERE, now, now, 1.0, 1.0)  # the attempt before it was sent at 1.0
     assert gate.is_healthy(HERE)
-    for now in (7, 8, 9):  # 3.9 - 1 + 0.5 are left
+    for now in (7, 8, 9):  # 3.9 - 1 + 0.35 are left
         gate.bad(HERE, now, now, 1.0, 2.0)
     assert not gate.is_healthy(HERE)
-
-
-def test_trust_makes_no_timeout_cheaper_and_a_retry_that_times_out_ends_it() -> None:
-    gate = Gate()
-    gate.fails(0)
-    for now in (20, 40, 60, 80):
-        gate.good(HERE, now, retry=True)
-    gate.answers(81, times=2)
-    gate.bad(HERE, 90, 90, 1.0, 89, is_timeout=True)
-    assert [gate.fails(91), gate.fails(91)] == [True, False], "1 each again"
 
 
 # Hold.
@@ -215,7 +264,7 @@ def test_trust_makes_no_timeout_cheaper_and_a_retry_that_times_out_ends_it() -> 
     ("last", "needed"),
     [
         pytest.param({}, 5, id="every fifth after a response"),
-        pytest.param({"is_timeout": True}, 10, id="every tenth after a timeout"),
+        pytest.param({"is_timeout": True}, 15, id="every fifteenth after a timeout"),
         pytest.param({"weight": 0.5}, 1, id="each after a refused connection"),
     ],
 )
@@ -226,7 +275,7 @@ def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
     gate.fails(0, times=9, **last)
     later, sooner = gate.holds(0, ready_in=0.2), gate.holds(0, ready_in=0.1)
     gate.begin(HERE, 1.0)
-    gate.answers(1.0)  # not healthy yet
+    gate.answers(1.0, times=2)  # not healthy yet
     for _ in range(needed - 1):
         gate.begin(HERE, 1.3)
         gate.answers(1.3)
@@ -279,6 +328,7 @@ def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept() -> None:
     assert free == [0.0] * 10 + [pytest.approx(0.3)]
     gate.answers(2.5, times=20, retry=True)
     gate.fails(3)
+    gate.begin(HERE, 4.9)  # no probe is due
     assert gate.asks(first, 5) != 0.0
 
 
@@ -311,38 +361,17 @@ def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds
     assert gaps == pytest.approx([1, 2, 4, 8, 8, 8])
 
 
-def every_other_call_fails(gate: Gate, now: float, calls: int) -> None:
-    for _ in range(calls):
-        gate.answers(now)
+def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the_outage() -> None:
+    """All threads of a pool may be held by then, so that nothing else would be sent."""
+    gate, now = Gate(), 0.0
+    for number in range(13):
+        now = number * 0.1
+        gate.begin(HERE, now)
         gate.fails(now)
-
-
-def test_an_unhealthy_origin_that_responds_is_probed_for_every_ten_good_responses() -> None:
-    """Where every other first attempt fails, they alone never make it healthy."""
-    gate = Gate()
-    gate.fails(0, times=4)
-    every_other_call_fails(gate, 1.9, 20)
-    assert not gate.take_probe(HERE), "it has not been unhealthy for two seconds"
-    every_other_call_fails(gate, 2.1, 9)
-    assert not gate.take_probe(HERE)
-    every_other_call_fails(gate, 2.1, 1)
-    assert not gate.is_healthy(HERE)
-    assert [gate.take_probe(HERE), gate.take_probe(HERE)] == [True, False]
-    every_other_call_fails(gate, 3, 30)
-    assert [gate.take_probe(HERE), gate.take_probe(HERE)] == [True, False], "they do not add up"
-    gate.answers(4, times=10, retry=True)
-    assert not gate.take_probe(HERE), "retries say nothing of what new calls meet"
-
-
-def test_no_probe_is_earned_while_work_may_have_piled_up_or_where_nothing_succeeds() -> None:
-    gate = Gate()
-    gate.fails(0, times=4)
-    gate.fails(5, times=20)
-    assert not gate.take_probe(HERE)
-    gate.fails(5, is_timeout=True)
-    every_other_call_fails(gate, 14, 20)
-    assert not gate.take_probe(HERE), "ten seconds after a timeout"
-    assert not gate.take_probe("https://b:443")
+    place = gate.holds(now)
+    # Unhealthy since 0.2, and the time grew last at 1.1: 1.5 x 0.9 s after the last attempt.
+    assert gate.asks(place, 2.54) != 0.0
+    assert gate.asks(place, 2.56) == 0.0
 
 
 def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
@@ -419,7 +448,7 @@ def test_a_queue_that_stands_while_others_are_answered_is_refused() -> None:
     gate = Gate()
     gate.is_dead(0)
     gate.holds(0)
-    gate.answers(0.9)  # 0.5 tokens: still unhealthy
+    gate.answers(0.9)
     assert gate.may_hold(0.95) is not None, "it has stood for less than a second"
     gate.answers(1.9)
     gate.fails(1.95)

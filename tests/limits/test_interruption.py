@@ -120,7 +120,7 @@ def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
         gate.bad(B, LATER, LATER, 3.0)
         assert not gate.is_healthy(B), where
         assert gate.unhealthy() == 1, where
-        for _ in range(6):  # 0.5 each, for the 3 that are lacking
+        for _ in range(20):  # in a row: nothing is wrong any more
             gate.good(B, LATER, retry=False)
         assert gate.quiet, where
         begun()

@@ -157,7 +157,7 @@ class GateLaws(RuleBasedStateMachine):
         if HERE in self.gate._origins:
             health = self.health
             assert 0 <= health.tokens <= TOKENS
-            assert 0 <= health.trust <= 1
+            assert 0 <= health.share <= 1
             assert 0 < health.probe <= 8
             assert (health.tokens >= HEALTHY) is (health.unhealthy_since == inf)
 

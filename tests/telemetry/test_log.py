@@ -340,15 +340,15 @@ def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
 def test_an_edge_says_how_many_were_refused(name, left, lines):
     """Without patience. The first call's three answers of 503 make the origin unhealthy, and it is
     told of; three more calls end after one. The sixth answer may open a circuit, which is the next
-    line. Else five good answers make it healthy again, and a retry succeeds.
+    line. Else six good answers make it healthy again, and a retry succeeds.
     """
     breaker, steps = CircuitBreaker(6, failure_rate=None), [503] * 6
     if name == "succeeded_after_retry":
-        breaker, steps = None, [*steps, *[200] * 5, 503]
+        breaker, steps = None, [*steps, *[200] * 6, 503]
     policy = POLICY.replace(patience=0, max_attempts=4)
     options = {"policy": policy, "gate": RetryGate(), "breaker": breaker}
     client = scripted(*steps, 200, **options)
-    for _ in range(4 if breaker else 10):
+    for _ in range(4 if breaker else 11):
         client.get("http://api.test/")
     refused = [level for level, _, f in lines("gave_up") if f["reason"] == "origin-unhealthy"]
     assert refused == ["WARNING", *["DEBUG"] * left]

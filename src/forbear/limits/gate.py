@@ -2,15 +2,13 @@
 
 Of each origin the gate keeps ``Health`` (health.py):
 
-    tokens   3.9, healthy from 1 on: a failure costs up to 1 (``cost_of``), a good first attempt
-             earns 0.5. First attempts are the unbiased sample: a retry that fails counts only if
-             no response was good since the attempt before it, and one that succeeds earns
-             nothing, except after a timeout.
-    trust    the share of retries that succeeded lately: failures cost less by it. An
-             outage cannot earn trust; an origin of which a share of the requests fails does.
+    tokens   3.9, healthy from 1 on: a failure costs up to 1 (``cost_of``), a retry that succeeds
+             gives 1 back, and a good first attempt earns 0.35. A retry that fails counts only if no
+             response was good since the attempt before it.
+    share    of the retries that are sent although the origin is unhealthy: 0 until a trial, then
+             growing to 1 while attempts do not fail more often than before (``Health.note``)
     credit   releases that good responses have earned and no call has used; a failure voids them
-    probe    seconds without any attempt after which one held call is released: 1, 2, 4, 8;
-             while others get good responses, every tenth of those earns a probe in addition
+    probe    seconds without any attempt after which one held call is released: 1, 2, 4, 8
 
 The ``Hold`` of a held call waits in the queue, and the call asks ``turn`` again every 0.1 to 0.5 s,
 so that no thread or task has to wake another one. First attempts are never held.
@@ -34,9 +32,9 @@ from ..core.request import check_scope, scope_of
 from ..errors import RetryRefused
 from . import Locked
 from .health import (
+    ALIKE,
     FIRST_PROBE,
     HEALTHY,
-    LEAST_COST,
     QUIET_SECOND,
     TOKENS,
     Cause,
@@ -53,25 +51,26 @@ if TYPE_CHECKING:
     from ..core.request import Scope
     from .breaker import BreakerLimit
 
-EARNED = 0.5  # tokens, by a good first attempt: two of them make up for a failure
+# Tokens, by a good first attempt and by a good retry. So an origin of which a quarter of the
+# attempts fail stays healthy, and where retries are sent and succeed, one of which two fifths do.
+EARNED, GIVEN_BACK = 0.35, 1.0
 # Of a release, by a good response while the origin is healthy: every fifth releases one call. After
-# a timeout work may have piled up, so every tenth; after a failure that cost half a token at most,
-# such as a refused connection, nothing has, so each.
-SHARE, SHARE_SLOW, SHARE_CHEAP = 0.2, 0.1, 1.0
-CHEAP = 0.5  # tokens
+# a timeout work may have piled up, so every fifteenth, for ten seconds; after a failure that cost
+# half a token at most, such as a refused connection, none has, so each does. So it does while all
+# retries are sent: then holding calls is in vain.
+SHARE, SHARE_SLOW, SHARE_CHEAP = 0.2, 1 / 15, 1.0
 SLOW_FOR = 10.0  # seconds after a timeout
+CHEAP = 0.5  # tokens
+QUICK = 0.5  # share of retries from which on the first one is fast
 GROWTH = 2.0  # releases that a good retry earns where this process sends nothing else
 MOST_CREDIT = 10.0
 LONGEST_PROBE = 8.0  # seconds
 # The first probe after a timeout, which says that work piles up: a thousand processes of a call in
 # two seconds would else keep a queue full that their clients do not wait for.
 SLOW_PROBE = 4.0
-# Of a probe, by a good first attempt while the origin has been unhealthy for so long and responds
-# all the same. Where every second request fails, first attempts alone never make it healthy, so
-# without these probes no retry would be sent that could earn trust. After two seconds most
-# overloads have been healthy in between: at once the worst of them would lose 0.2 points more.
-PROBE_SHARE, UP_AFTER = 0.1, 2.0  # probes, seconds
-TRUSTED = 0.5  # from here on probes do not grow rarer: the origin is no outage
+# Many new calls find an outage out, and all threads of a pool may soon be held. In a process that
+# began more than three calls in a second, probes are no rarer than so many times the outage's age.
+BUSY, MOST_OF_AGE = 3.0, 1.5
 # A queue that stands for this long while other calls succeed, and in which more calls wait than are
 # released in two seconds, is crowded: a call held there would wait for seconds and fail anyway.
 CROWDED_AFTER, CROWDED_FOR = 1.0, 5.0  # seconds
@@ -81,6 +80,9 @@ SOONEST_ASK, LATEST_ASK = 0.1, 0.5  # seconds until a held call asks again
 # calls: none before them was released, and an event loop that woke for each would do little else.
 FIRST_OF_QUEUE = 16
 TICK = 0.05  # seconds
+# If no held call has asked for so long after it should have, the process was frozen, as in a paused
+# container, and nobody's patience counts that.
+FROZEN = 2.0  # seconds
 MOST_ORIGINS = 1024  # least recently used first out
 FADE = 600.0  # seconds after which an origin that has not failed again is forgotten
 MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
@@ -96,7 +98,8 @@ class RetryGate(Locked):
     for a second, or holds more than twice what its new calls could release in time, every good
     retry releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a probe,
     so a dead server sees at most one retry in eight seconds from each process. If an unhealthy
-    server responds to others, every tenth good response allows one retry.
+    server goes on responding, a share of the retries is sent, and it grows to all of them unless
+    more attempts fail than before.
 
     A call is refused, and ends immediately with its last response or error, when the outage has
     lasted longer than its patience, or when the server responds to other calls while held ones pile
@@ -135,7 +138,7 @@ class RetryGate(Locked):
         self.max_held = max_held
         self.scope: Scope = scope
         self.quiet = True  # every origin is healthy and no call is held: nothing need be noted
-        self._origins: OrderedDict[str, Health] = OrderedDict()  # trust is kept until it fades
+        self._origins: OrderedDict[str, Health] = OrderedDict()
         self._awake: dict[str, Health] = {}  # those of them that have failed and not recovered
         self._fades_at = -inf
         super().__init__()
@@ -151,41 +154,35 @@ class RetryGate(Locked):
                 health.begun_at = health.sent_at = now
 
     def good(self, origin: str, now: float, *, retry: bool) -> None:
-        """An attempt succeeded. Retries are always noted, because trust is learned from them."""
+        """An attempt succeeded."""
         with self._lock:
-            health = self._origins.get(origin)
+            health = self._awake.get(origin)
             if health is None:
                 return
             health.good_at = now
-            is_slow = now < health.slow_until
-            tokens = health.tokens
-            if retry:
-                health.learn(1.0, now)
-            # A retry that succeeds says little of what new calls meet, but for ten seconds after a
-            # timeout: where one replica of three hangs, 3 % more of the calls would else be lost.
-            if not retry or is_slow:
-                tokens += EARNED
-                health.tokens = tokens = TOKENS if tokens > TOKENS else tokens
+            tokens = health.tokens + (GIVEN_BACK if retry else EARNED)
+            health.tokens = tokens = TOKENS if tokens > TOKENS else tokens
+            health.note(True, now, is_retry=retry)
             is_healthy = tokens >= HEALTHY
             if is_healthy:
                 health.unhealthy_since = inf
-            elif not (retry or is_slow) and now - health.unhealthy_since > UP_AFTER:
-                health.probe_credit = min(1.0, health.probe_credit + PROBE_SHARE)
             if is_healthy or retry:
                 half = health.probe / 2
                 health.probe = half if half > health.first_probe else health.first_probe
             if not health.waiting:
                 health.credit = 0.0
-                if tokens == TOKENS:
+                if tokens == TOKENS and health.run >= ALIKE:
                     health.rest()
                     self._awake.pop(origin, None)
                     self.quiet = not self._awake
                 return
             if retry and health.is_alone(now):
                 health.credit += GROWTH
+            elif health.share == 1.0:
+                health.credit += SHARE_CHEAP
             elif is_healthy:
                 share = SHARE_CHEAP if health.is_cheap else SHARE
-                health.credit += SHARE_SLOW if is_slow else share
+                health.credit += SHARE_SLOW if now < health.slow_until else share
             health.credit = min(health.credit, MOST_CREDIT)
             health.use_credit(now, Cause.GOOD_RETRY if retry else Cause.HEALTHY)
 
@@ -214,18 +211,12 @@ class RetryGate(Locked):
         """
         with self._lock:
             health = self._awake.get(origin) or self._wake(origin, now, sent_at)
-            if sent_before is not None:
-                health.learn(0.0, now)
-                if is_timeout:
-                    health.trust = 0.0
-                elif health.good_at > sent_before:
-                    # Others succeeded meanwhile: the failure is this call's own.
-                    return health.tokens >= HEALTHY
+            health.note(False, now, is_retry=sent_before is not None)
+            if sent_before is not None and health.good_at > sent_before:
+                # Others succeeded meanwhile: the failure is this call's own.
+                return health.tokens >= HEALTHY
             if is_timeout:
                 health.slow_until = now + SLOW_FOR
-            else:
-                share = 1.0 - health.trust
-                weight *= share if share > LEAST_COST else LEAST_COST
             if sent_at > health.sent_at:
                 health.sent_at = sent_at
             health.is_cheap = weight <= CHEAP
@@ -237,8 +228,12 @@ class RetryGate(Locked):
             health.first_probe = SLOW_PROBE if is_timeout else FIRST_PROBE
             # An attempt sent before the last step says nothing about it, nor does a retry that was
             # sent together with a probe: such a pair would double the wait past 10 s of patience.
-            if health.trust < TRUSTED and sent_at >= health.stepped_at + health.probe / 8:
-                health.probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
+            if sent_at >= health.stepped_at + health.probe / 8:
+                probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
+                if tokens < HEALTHY and health.rate_at(now) > BUSY:
+                    age = MOST_OF_AGE * (now - health.unhealthy_since)
+                    probe = min(probe, max(FIRST_PROBE * 2, health.first_probe, age))
+                health.probe = probe
                 health.stepped_at = now
             return tokens >= HEALTHY
 
@@ -247,14 +242,15 @@ class RetryGate(Locked):
         health = self._origins.get(origin)
         return health is None or health.tokens >= HEALTHY
 
-    def take_probe(self, origin: str) -> bool:
-        """May a retry be sent as a probe, since the unhealthy origin responds to others?"""
-        with self._lock:
-            health = self._awake.get(origin)
-            if health is None or health.probe_credit < 0.999:  # as in ``use_credit``
-                return False
-            health.probe_credit = 0.0
-            return True
+    def may_be_fast(self, origin: str) -> bool:
+        """May the first retry be fast? While most retries are sent it may."""
+        health = self._origins.get(origin)
+        return health is None or health.tokens >= HEALTHY or health.share >= QUICK
+
+    def is_in_share(self, origin: str, random: Callable[[], float]) -> bool:
+        """Is a retry sent although the origin is unhealthy?"""
+        health = self._awake.get(origin)
+        return health is not None and health.share > 0 and random() < health.share
 
     def hold(
         self,
@@ -326,6 +322,12 @@ class RetryGate(Locked):
         draw = random()
         with self._lock:
             health = hold.health
+            frozen = now - max(hold.ask_at, health.asked_at)
+            if frozen > FROZEN:
+                for one in health.waiting:
+                    one.until = min(one.until + frozen, one.latest_at)
+                health.unhealthy_since += frozen
+            health.asked_at = now
             if hold.cause is None:
                 if now >= hold.until:
                     health.remove(hold, Cause.PATIENCE_OVER)
@@ -336,6 +338,7 @@ class RetryGate(Locked):
             if hold.cause is None:
                 wait = SOONEST_ASK + (LATEST_ASK - SOONEST_ASK) * draw
                 if hold.ready_at > now:
+                    hold.ask_at = hold.ready_at
                     return hold.ready_at - now
                 head = health.head(now) or hold
                 is_down = health.tokens < HEALTHY and now - health.good_at > QUIET_SECOND
@@ -351,6 +354,7 @@ class RetryGate(Locked):
                         health.jitter = 0.0
                         health.release(hold, Cause.PROBE, now)
                 if hold.cause is None:
+                    hold.ask_at = now + min(wait, hold.until - now)
                     return min(wait, hold.until - now)
             if hold.cause is Cause.PATIENCE_OVER:
                 return None
@@ -524,7 +528,7 @@ class GateLimit(Limit):
                 is_retry = key in extras.tried
             key = gate_key(call, key)
         if failure is None or failure.progress or (cost := cost_of(failure, is_retry)) < 0:
-            if is_retry or not gate.quiet:
+            if not gate.quiet:
                 gate.good(key, now, retry=is_retry)
         elif cost:
             sent_before = call.sent_before_at if is_retry else None
@@ -534,7 +538,9 @@ class GateLimit(Limit):
         """Hold a call whose origin is unhealthy, or refuse it."""
         gate = self.gate
         key = call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
-        if gate.is_healthy(key) or call.policy.patience is None or gate.take_probe(key):
+        if gate.is_healthy(key) or call.policy.patience is None:
+            return None
+        if gate.is_in_share(key, call.random):
             return None
         refusal = GiveUp(Reason.ORIGIN_UNHEALTHY, delay)
         extras = call.own_extras()

@@ -323,7 +323,7 @@ class Schedule(Limit):
                 and (
                     self._gate is None
                     or policy.patience is None
-                    or self._gate.is_healthy(
+                    or self._gate.may_be_fast(
                         call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
                     )
                 )
