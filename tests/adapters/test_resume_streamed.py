@@ -207,6 +207,14 @@ INSIDE = {
     "another version": ([Answer(90_000), Answer(lines={"ETag": '"v2"'}, ranges=False)], (), 2),
     "a part of another": ([Answer(90_000), Answer(lines={"ETag": '"v2"'}), Answer()], (), 3),
     "a head cut off": ([Answer(90_000), Answer(lines={"Content-Range": None}), Answer()], (), 3),
+    **{
+        f"{status} without a body": (
+            [Answer(90_000), Answer(status=status, content=b""), Answer()],
+            (),
+            3,
+        )
+        for status in (203, 204, 304)
+    },
     "no validator": ([Answer(90_000, lines={"ETag": None}), Answer()], (), 2),
     "chunked": ([Answer(90_000, chunked=True), Answer()], (), 2),
 }

@@ -156,6 +156,8 @@ DIFFERENT = {
     "206-one-later": at(70_002),
     "206-encoded": at(70_001) + ";header=Content-Encoding:gzip",
     "416-but-something-is-missing": f"416;header=Content-Range:bytes */{SIZE}",
+    "304": "304",
+    "204": "204",
     "404": "404",
     "redirect": "302;header=Location:/other",
     "503-to-the-last": "503",

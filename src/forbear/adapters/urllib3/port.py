@@ -250,7 +250,10 @@ class Urllib3Port(Generic[AnyResponse]):
                 self.discard(call, response)
                 raise ProtocolError("Connection broken: the head of the response was cut off")
             return response
-        if view.partial is not None and (raw.status in (206, 416) or self.is_redirect(response)):
+        # A 200 is a whole body, and an error the end of it; a 304 may be about our own If-Range.
+        if view.partial is not None and (
+            raw.status == 416 or (raw.status < 400 and raw.status != 200)
+        ):
             return self.join(call, view, response)
         if self.settings.event_streams is not None:
             response = self._await_first_event(call, response)
