@@ -16,6 +16,7 @@ import asyncio
 import io
 import json
 import logging
+import random
 import re
 import socket
 import subprocess
@@ -85,7 +86,7 @@ def httpx_client() -> Send:
     import forbear.httpx
 
     client = httpx.Client(follow_redirects=True, trust_env=False)
-    forbear.httpx.wrap(client, random=Unreachable.listen)
+    forbear.httpx.wrap(client)
 
     def send(method: str, url: str, body: Any, headers: dict[str, str]) -> None:
         client.request(method, url, content=body, headers=headers)
@@ -100,7 +101,7 @@ def requests_client() -> Send:
 
     session = requests.Session()
     session.trust_env = False
-    forbear.requests.mount(session, random=Unreachable.listen)
+    forbear.requests.mount(session)
 
     def send(method: str, url: str, body: Any, headers: dict[str, str]) -> None:
         session.request(method, url, data=body, headers=headers)
@@ -111,7 +112,7 @@ def requests_client() -> Send:
 def urllib3_client() -> Send:
     import forbear.urllib3
 
-    pool = forbear.urllib3.RetryPoolManager(random=Unreachable.listen)
+    pool = forbear.urllib3.RetryPoolManager()
 
     def send(method: str, url: str, body: Any, headers: dict[str, str]) -> None:
         pool.request(method, url, body=body, headers=headers)
@@ -130,7 +131,7 @@ def aiohttp_client() -> Send:
     async def send(method: str, url: str, body: Any, headers: dict[str, str]) -> None:
         if not sessions:
             session = aiohttp.ClientSession()
-            sessions.append(forbear.aiohttp.wrap(session, random=Unreachable.listen))
+            sessions.append(forbear.aiohttp.wrap(session))
         if body is not None:
             body = asynchronous(body)
         async with sessions[0].request(method, url, data=body, headers=headers) as response:
@@ -178,6 +179,7 @@ class Unreachable:
 
 def load(client: str, server: str) -> dict[str, list[str]]:
     """Send all that is usual and all that is met; return the files that each step has loaded."""
+    random.random = Unreachable.listen  # type: ignore[assignment]  # not by an option
     send, known = CLIENTS[client](), set[str]()
     loaded = {}
     for name, (method, steps, body, headers) in {**USUAL, **MET}.items():

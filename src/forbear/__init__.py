@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .core.record import AttemptRecord, CallRecord, record_of
     from .core.strategy import Backoff, Exponential, Fixed, RetryStrategy, RetryToken
     from .engine.blocks import deadline, override
-    from .engine.settings import Options
+    from .engine.options import Options
     from .errors import CircuitOpenError, DeadlineExceeded, ForbearError, RetryRefused
     from .idempotency import IdempotencyKeys
     from .limits.breaker import CircuitBreaker
@@ -51,7 +51,7 @@ _PLACES = {
         ("core.record", "AttemptRecord CallRecord record_of"),
         ("core.strategy", "Backoff Exponential Fixed RetryStrategy RetryToken"),
         ("engine.blocks", "deadline override"),
-        ("engine.settings", "Options"),
+        ("engine.options", "Options"),
         ("errors", "CircuitOpenError DeadlineExceeded ForbearError RetryRefused"),
         ("idempotency", "IdempotencyKeys"),
         ("limits.breaker", "CircuitBreaker"),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .engine.settings import FamilyOptions
+    from .engine.options import FamilyOptions
 
 __all__ = [
     "CircuitOpenError",
@@ -96,9 +96,8 @@ class RetryMiddleware:
                 "RetryMiddleware takes only its policy by position; an object of it is the"
                 " middleware: write middlewares=(RetryMiddleware(),)"
             )
-        given: dict[str, object] = {"prefetch": PREFETCH, **options}
         policy = DEFAULT_POLICY if policy is None else policy
-        settings = Settings(type(self).__name__, policy, given, awaits=True)
+        settings = Settings(type(self).__name__, policy, options, awaits=True, prefetch=PREFETCH)
         self.port = AiohttpPort(settings, CircuitOpenError, DeadlineExceeded)
         self._setting: object = None
         self._special = settings.special

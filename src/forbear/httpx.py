@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .engine.settings import FamilyOptions
+    from .engine.options import FamilyOptions
 
 __all__ = [
     "AsyncRetryTransport",

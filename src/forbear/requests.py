@@ -23,11 +23,11 @@ from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
-from .core.checks import shown, suggesting
+from .core.checks import shown, suggesting, tool
 from .engine.calls import note_success
 from .engine.current import CURRENT
 from .engine.errors import warn
-from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, names, options_of_client
+from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from .adapters.urllib3.requests import Cert, Timeouts
     from .core.policy import RetryPolicy
-    from .engine.settings import Options
+    from .engine.options import Options
 
 __all__ = [
     "CircuitOpenError",
@@ -112,7 +112,7 @@ class RetryAdapter(HTTPAdapter):
                 " HTTPAdapter's arguments so: write RetryAdapter(policy, inner=ThatAdapter(…))"
             )
         if "max_retries" in options:
-            raise TypeError(names().unknown("RetryAdapter", options, DEFAULTS))
+            raise TypeError(tool("migration").unknown("RetryAdapter", options, DEFAULTS))
         if "prefetch" in options:
             raise TypeError(
                 "RetryAdapter takes no prefetch: what is not streamed is read inside anyway,"

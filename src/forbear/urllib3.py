@@ -6,9 +6,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -20,7 +18,6 @@ except ImportError:
 
 from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from .adapters.urllib3.bodies import LARGE
@@ -30,17 +27,17 @@ from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at, position_of
 from .engine.calls import note_success
 from .engine.current import CURRENT
-from .engine.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
+from .engine.settings import DEFAULT_POLICY, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from ssl import SSLContext
+    from collections.abc import Mapping
     from typing import Unpack
 
     from urllib3.connectionpool import HTTPConnectionPool as Pool
 
+    from .adapters.urllib3.options import ManagerOptions
     from .adapters.urllib3.pool import Retries
     from .adapters.urllib3.retry import Retry
     from .core.policy import RetryPolicy
@@ -158,31 +155,6 @@ class RetryingHTTPSPool(RetryingPool, DeadlinePool, HTTPSConnectionPool):  # pyr
     """A pool of connections to one https host."""
 
 
-class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=False):
-    """Options of a pool manager: forbear's, and urllib3's own, which are left to urllib3."""
-
-    timeout: urllib3.Timeout | float | None
-    maxsize: int
-    block: bool
-    retries: Retries
-    source_address: tuple[str, int] | None
-    socket_options: Sequence[tuple[int, int, int | bytes]] | None
-    key_file: str | None
-    key_password: str | None
-    cert_file: str | None
-    cert_reqs: int | str | None
-    ca_certs: str | None
-    ca_cert_data: str | bytes | None
-    ssl_version: int | str | None
-    ssl_context: SSLContext | None
-    assert_hostname: str | bool | None
-    assert_fingerprint: str | None
-    server_hostname: str | None
-    proxy_url: str
-    proxy_headers: Mapping[str, str] | None
-    proxy_ssl_context: SSLContext | None
-
-
 class RetryPoolManager(urllib3.PoolManager):
     """A PoolManager that retries failed requests where a repetition is safe. Thread-safe.
 
@@ -226,7 +198,11 @@ class RetryPoolManager(urllib3.PoolManager):
             raise TypeError(
                 f"{class_name} needs proxy_url='http://…'; without a proxy use RetryPoolManager"
             )
-        theirs = {name: value for name, value in options.items() if is_urllib3s(name, self.base)}
+        theirs: dict[str, object] = {}
+        if options:
+            from .adapters.urllib3.options import is_urllib3s
+
+            theirs = {name: one for name, one in options.items() if is_urllib3s(name, self.base)}
         ours = {name: value for name, value in options.items() if name not in theirs}
         settings = Settings(class_name, policy, ours)
         self.port = PoolPort(settings, CircuitOpenError, DeadlineExceeded)
@@ -266,17 +242,6 @@ class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
     """
 
     base = urllib3.ProxyManager
-
-
-def is_urllib3s(name: str, base: type[urllib3.PoolManager]) -> bool:
-    """Is this an option of urllib3's own manager? A version may have more than are listed here."""
-    if name in DEFAULTS:
-        return False
-    return (
-        name in ManagerOptions.__annotations__
-        or f"key_{name}" in PoolKey._fields
-        or name in signature(base).parameters
-    )
 
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names

@@ -21,7 +21,7 @@ from forbear.cli import parsed, parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
 from forbear.core import events
 from forbear.engine.events import LINES, TABLE
-from forbear.engine.settings import FamilyOptions, Options
+from forbear.engine.options import FamilyOptions, Options
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport, answer
 

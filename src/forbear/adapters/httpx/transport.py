@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.inspection import PrefetchResult
+    from ...engine.options import FamilyOptions
     from ...engine.outgoing import Outgoing
-    from ...engine.settings import FamilyOptions
     from ...limits.limits import Limits
     from .wrap import Library
 

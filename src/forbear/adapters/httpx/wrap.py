@@ -142,9 +142,10 @@ def set_up(
         warn_of_lost_proxy(wrapper, library.name)
         inner = getattr(library.module, flavour.default)()
     check_inner(inner, library.name, flavour.base, flavour.method, wrapper)
-    given: dict[str, object] = {"prefetch": PREFETCH, **options}
     is_async = flavour is ASYNC
-    settings = Settings(wrapper, policy, given, awaits=is_async, hedges=is_async)
+    settings = Settings(
+        wrapper, policy, options, awaits=is_async, hedges=is_async, prefetch=PREFETCH
+    )
     transport.inner = inner
     transport.inner_retries = take_over_retries(inner, wrapper)
     awaits_events = settings.event_streams is not None

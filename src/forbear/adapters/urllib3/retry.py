@@ -20,7 +20,7 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
-from ...core.checks import check_bool, shown
+from ...core.checks import check_bool, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase, Reason
 from ...core.policy import RetryPolicy
@@ -37,7 +37,7 @@ from ...engine.current import CURRENT, scope_of_call
 from ...engine.errors import classify_error, classify_status
 from ...engine.events import SUCCEEDED_AFTER_RETRY
 from ...engine.loop import settle
-from ...engine.settings import DEFAULT_POLICY, Settings, names
+from ...engine.settings import DEFAULT_POLICY, Settings
 from ...limits.budget import RetryBudget
 from .deadlines import discard
 from .errors import classify
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from ...core.outcome import Failure
-    from ...engine.settings import Options
+    from ...engine.options import Options
     from .pool import Retries
 
 KEYED = frozenset({"POST", "PATCH"})  # need a key to be safe, and a Retry sees no headers
@@ -257,7 +257,7 @@ class Retry(util.Retry):
             )
         check_bool("bodies_replayable", bodies_replayable)
         if not options.keys() <= set(OPTIONS):
-            raise TypeError(names().unknown("Retry", options, OPTIONS))
+            raise TypeError(tool("migration").unknown("Retry", options, OPTIONS))
         super().__init__(
             redirect=allowed_redirects(redirect),
             raise_on_redirect=raise_on_redirect and redirect is not False,
