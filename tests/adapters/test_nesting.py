@@ -1,11 +1,14 @@
-"""An SDK above that retries too is logged once, with the switch that turns its retries off."""
+"""Loops above and below: an SDK above that retries too is logged once, with the switch that turns
+its retries off; and what an earlier call has left on an outcome is no loop below.
+"""
 
 import logging
 
 import pytest
 
-from forbear import Fixed, RetryPolicy
+from forbear import Fixed, RetryPolicy, record_of
 from forbear.engine.outer import outer_loop
+from forbear.testing import FakeClock
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
@@ -61,3 +64,63 @@ async def test_what_multiplies_nothing_is_not_told(adapter, quick, caplog):
             response = await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
         assert response.status_code == steps[-1]
     assert "SDK" not in caplog.text
+
+
+ERRORS = {
+    "httpx": lambda library: library.ReadError("cut"),
+    "httpx2": lambda library: library.ReadError("cut"),
+    "aiohttp": lambda library: library.ServerDisconnectedError(),
+    "requests": lambda library: library.ConnectionError(ConnectionResetError(104, "cut")),
+    "urllib3": lambda library: library.exceptions.ProtocolError("cut", ConnectionResetError()),
+}
+
+
+class Same:
+    """In the place of a library: gives each request the first response of a script."""
+
+    def __init__(self, script):
+        self._script, self._response = script, None
+
+    def __getattr__(self, name):
+        return getattr(self._script, name)
+
+    def send(self, request, **named):
+        if self._response is None:
+            respond = getattr(self._script, "send", None) or self._script.handle_request
+            self._response = respond(request)
+        return self._response
+
+    handle_request = send
+
+    async def handle_async_request(self, request):
+        if self._response is None and hasattr(self._script, "seen"):
+            self._response = await self._script.handle_async_request(request)
+        return self.send(request)
+
+
+async def outcome_of(adapter, client, method):
+    try:
+        return await adapter.call(client, method, "http://api.example.com/")
+    except Exception as error:
+        return error
+
+
+@pytest.mark.anyio
+@pytest.mark.smoke
+@pytest.mark.parametrize("kind", ["error", "response"])
+async def test_what_an_earlier_call_ended_with_is_retried_like_the_first(adapter, kind):
+    """A mock raises one error, or returns one response, each time: to this client, then to another.
+
+    Each call makes three attempts, and has a record and at most one note, of itself.
+    """
+    script = [ERRORS[adapter.name](adapter.library) if kind == "error" else 503]
+    inner = Same(adapter.watched(script)) if kind == "response" else script
+    policy = RetryPolicy(backoff=Fixed(1.0), max_attempts=3)
+    for methods in (("GET", "PUT", "DELETE"), ("PUT", "GET")):
+        async with adapter.client(inner, policy=policy, clock=FakeClock()) as client:
+            for method in methods:
+                outcome = await outcome_of(adapter, client, method)
+                record = record_of(outcome)
+                assert (record.method, len(record.attempts)) == (method, 3)
+                notes = getattr(outcome, "__notes__", [])
+                assert [method in note for note in notes] == [True] * (kind == "error")

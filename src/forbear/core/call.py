@@ -380,15 +380,12 @@ class Call:
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""
-        request, extras, elapsed = self.request, self.extras, now - self.started_at
+        request, extras = self.request, self.extras
+        head = request.method, request.origin, self.history, self.started_at, now, self.stop
         if extras is NO_EXTRAS:
-            return Story(request.method, request.origin, self.history, elapsed, self.stop)
+            return Story(*head)
         return Story(
-            request.method,
-            request.origin,
-            self.history,
-            elapsed,
-            self.stop,
+            *head,
             extras.sent_before,
             extras.resumed,
             extras.held,

@@ -149,7 +149,8 @@ class Story(NamedTuple):
     method: str
     origin: str
     history: list[Attempt]
-    elapsed: float
+    started_at: float  # on the clock of its transport
+    ended_at: float
     stop: GiveUp | None
     sent_before: int = 0  # retries that earlier hops of a redirected call used
     resumed: tuple[int, ...] = ()
@@ -164,6 +165,10 @@ class Story(NamedTuple):
         if len(self.history) > 1:
             return True
         return self.stop is not None and self.stop.reason is not Reason.ATTEMPTS_EXHAUSTED
+
+    def is_within(self, since: float, until: float) -> bool:
+        """Did the call begin and end between these two instants?"""
+        return since <= self.started_at and self.ended_at <= until
 
     def record(self) -> CallRecord:
         attempts = []
@@ -185,8 +190,8 @@ class Story(NamedTuple):
             # The last response was accepted but is no success: its status is not retried.
             reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
         return CallRecord(
-            self.method, self.origin, tuple(attempts), self.elapsed, reason, refused, self.resumed,
-            self.held, self.waited_for_slot, self.paced,
+            self.method, self.origin, tuple(attempts), self.ended_at - self.started_at, reason,
+            refused, self.resumed, self.held, self.waited_for_slot, self.paced,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -5,16 +5,17 @@ What is sent for a call is made in outgoing.py; what happens between beginning a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
-from ..core.record import RECORD, in_seconds
+from ..core.record import RECORD, Story, in_seconds
 from ..errors import RetryRefused
 from . import current
-from .errors import DeadlineCut, Interrupted, is_final
+from .errors import DeadlineCut, Interrupted, story_below
 from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
 
@@ -279,7 +280,11 @@ def last_error(port: CommonPort[Response], call: Call, error: Exception) -> Exce
 def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     """Attach the story, unless an inner forbear has attached its own."""
     port.note_error(call, error)
-    if getattr(error, RECORD, None) is None:
+    before = getattr(error, RECORD, None)
+    if story_below(port, call, before) is None:
+        if isinstance(before, Story):
+            with suppress(AttributeError, ValueError):
+                error.__notes__.remove(f"forbear: {before.record()}")
         story = call.story(port.settings.clock.monotonic())
         setattr(error, RECORD, story)
         if story.history:
@@ -318,13 +323,14 @@ def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], n
     if call.policy is OFF:
         return
     settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
+    below = story_below(port, call, notes.get(name))
     if stop is None and not was_retried and not has_notes(call):
-        if (call.status or 0) >= 300 and name not in notes:
+        if below is None and ((call.status or 0) >= 300 or isinstance(notes.get(name), Story)):
             notes[name] = call.story(settings.clock.monotonic())
         return
     now = settings.clock.monotonic()
     # An inner forbear has attached its story; ours adds nothing if it only passed that on.
-    if was_retried or not is_final(notes.get(name)):
+    if was_retried or below is None or not below.is_final:
         notes[name] = call.story(now)
     if stop is None:
         if was_retried:

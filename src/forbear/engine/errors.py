@@ -199,7 +199,7 @@ def classify_status(
     if lines:
         call.header_lines = lines
     if story is not None or call.context is not None:
-        call.own_extras().nested = is_final(story) or sends_once(call)
+        call.own_extras().nested = is_final(port, call, story) or sends_once(call)
     if status < 400 and not call.retry_if_result:
         return broken_body(port, call)
     if lines or call.inspects_responses:
@@ -245,7 +245,7 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
         progress = call.resumption is not None and call.resumption.progressed
         failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)
     call.last_error = error
-    nested = is_final(getattr(error, RECORD, None)) or sends_once(call)
+    nested = is_final(port, call, getattr(error, RECORD, None)) or sends_once(call)
     if port.is_cut_by_deadline(call, failure):
         note_cut(port, call, nested=nested)
         return failure
@@ -294,6 +294,17 @@ def sends_once(call: Call) -> bool:
     return call.context is not None and call.context.sends_once()
 
 
-def is_final(story: object) -> bool:
-    """Has an inner forbear already retried, or decided that the call must not be retried?"""
-    return isinstance(story, Story) and story.is_final
+def story_below(port: Classifier, call: Call, story: object) -> Story | None:
+    """Return the story on an outcome, if a forbear below left it there during this attempt.
+
+    Else it is an earlier call's: mocks raise the same error, or return the same response, each time.
+    """
+    if not isinstance(story, Story):
+        return None
+    return story if story.is_within(call.sent_at, port.settings.clock.monotonic()) else None
+
+
+def is_final(port: Classifier, call: Call, story: object) -> bool:
+    """Has a forbear below already retried, or decided that the call must not be retried?"""
+    below = story_below(port, call, story)
+    return below is not None and below.is_final

@@ -35,7 +35,13 @@ from ...engine.calls import (
 )
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
-from ...engine.errors import Interrupted, classify_status, has_error_event, is_final, note_quotas
+from ...engine.errors import (
+    Interrupted,
+    classify_status,
+    has_error_event,
+    note_quotas,
+    story_below,
+)
 from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
 from ...engine.inspection import (
     DRAIN_SECONDS,
@@ -576,19 +582,20 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def _finish(self, call: Call, response: AnyResponse) -> None:
         """Attach the story to the response, and stop an outer retry loop."""
+        attached, now = story_of(response), self.clock.monotonic()
+        below = story_below(self, call, attached)
         if has_story(call):
-            now = self.clock.monotonic()
             # A forbear below has attached its story; ours adds nothing if this one only passed on.
-            if not (len(call.history) == 1 and is_final(story_of(response))):
+            if len(call.history) != 1 or below is None or not below.is_final:
                 setattr(response, RECORD, call.story(now))
             if call.stop is None:
                 self.settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
             else:
                 stop_outer(self.settings, call, response.headers)
-        elif (call.status or 0) < 300:
+        elif (call.status or 0) < 300 and attached is None:
             setattr(response, SENDS, True)  # a mock's response has no connection of ours
-        elif call.policy is not OFF and story_of(response) is None:
-            setattr(response, RECORD, call.story(self.clock.monotonic()))
+        elif call.policy is not OFF and below is None:
+            setattr(response, RECORD, call.story(now))
 
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
