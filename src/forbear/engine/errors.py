@@ -297,7 +297,7 @@ def sends_once(call: Call) -> bool:
 def story_below(port: Classifier, call: Call, story: object) -> Story | None:
     """Return the story on an outcome, if a forbear below left it there during this attempt.
 
-    Else it is an earlier call's: mocks raise the same error, or return the same response, each time.
+    Else it is an earlier call's: mocks raise one error, or return one response, each time.
     """
     if not isinstance(story, Story):
         return None
