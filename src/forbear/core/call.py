@@ -72,8 +72,8 @@ class Limit(Protocol):
     """Something that outlives calls and is asked about each of them, at these points.
 
     One object belongs to one transport; what it keeps may be shared with others. Of a call's state
-    only ``Call`` is written. A limit that leaves a method as it is here is not asked, and costs
-    nothing there. Each is asked in the order that limits/limits.py lists; ``Limits`` asks them all.
+    only ``Call`` is written. Each is asked at each step, in the order that limits/limits.py lists;
+    ``Limits`` asks them all. A method that a limit leaves as it is here does nothing.
 
     Attributes:
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
@@ -155,7 +155,6 @@ class SharedLimits(Limit, Protocol):
     """The limits that all calls of a transport share, as one (limits/limits.py)."""
 
     random: Callable[[], float]
-    follows: bool
     budget: Budget | None
     strategy: RetryStrategy | None
 

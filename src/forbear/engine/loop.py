@@ -139,13 +139,12 @@ def run(call: Call, port: Port[Response]) -> Response | None:
                     if call.hold is None:
                         return closed(port, call)
                     break
-                if call.hold is not None or call.limits.follows:
-                    longer = admit(call, port)
-                    if longer is None:
-                        break
-                    if longer > 0:
-                        wait = longer
-                        continue
+                longer = admit(call, port)
+                if longer is None:
+                    break
+                if longer > 0:
+                    wait = longer
+                    continue
                 try:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
@@ -218,13 +217,12 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
                         if call.hold is None:
                             return closed(port, call)
                         break
-                if call.hold is not None or call.limits.follows:
-                    longer = admit(call, port)
-                    if longer is None:
-                        break
-                    if longer > 0:
-                        wait = longer
-                        continue
+                longer = admit(call, port)
+                if longer is None:
+                    break
+                if longer > 0:
+                    wait = longer
+                    continue
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through

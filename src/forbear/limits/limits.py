@@ -6,7 +6,6 @@ only the list, the walk through it, and the schedule of the policy, which all ot
 
 from __future__ import annotations
 
-from contextlib import suppress
 from copy import copy
 from math import inf
 from random import random as system_random
@@ -22,7 +21,7 @@ from ..errors import RetryRefused
 from .gate import GateLimit, gate_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Literal
 
     from ..core.call import Quiet
@@ -52,7 +51,6 @@ class Limits(Limit):
 
     Attributes:
         listed: The limits, in the order in which they are asked.
-        follows: Some of them have to be asked before each attempt.
         counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
         shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
         only_gate: The gate, if nothing else has to note that a call begins.
@@ -132,31 +130,15 @@ class Limits(Limit):
 
     def _list(self, *limits: Limit | None) -> None:
         listed = self.listed = tuple(limit for limit in limits if limit is not None)
-        self._beginning = those_with(listed, "begin")
         self._beginning_late = tuple(limit for limit in listed if limit.begins_late)
         self.begins_late = bool(self._beginning_late)
-        self._admitting = those_with(listed, "admit")
-        self._observing = those_with(listed, "observe")
-        self._planning = those_with(listed, "plan")
-        self._taking = those_with(listed, "take")
-        self._leaving = those_with(listed, "leave")
-        self.follows = bool(self._admitting)
+        self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
         self.counts_calls: bool = getattr(self.budget, "counts_calls", False)
         noted = self._noted = [one.shared for one in listed if one.shared is not SILENCE]
         self.shared: Quiet = self if len(noted) > 1 else (noted or [SILENCE])[0]
         gate = self.gate
         is_only = gate is not None and self.shared is gate and gate.scope == "origin"
         self.only_gate = gate if is_only else None
-        # With a single limit, as by default, the walk would cost as much as the limit.
-        for name, asked in (
-            ("begin", self._beginning),
-            ("_admit", self._admitting),
-            ("observe", self._observing),
-            ("plan", self._planning),
-            ("take", self._taking),
-        ):
-            if len(asked) == 1:
-                setattr(self, name, getattr(asked[0], name.strip("_")))
 
     def lent(self, concurrency: ConcurrencyLimit | None, pacing: Pacing | None) -> Limits:
         """Return limits that share all parts, whose transitions another client emits.
@@ -164,9 +146,6 @@ class Limits(Limit):
         ``concurrency`` and ``pacing`` are added.
         """
         other = copy(self)
-        for name in ("begin", "_admit", "observe", "plan", "take"):  # of an only one
-            with suppress(AttributeError):
-                delattr(other, name)
         added = Limits(concurrency=concurrency, pacing=pacing)
         other.slots, other.pacing = added.slots, added.pacing
         if self.breaker is not None:
@@ -195,7 +174,7 @@ class Limits(Limit):
     # The steps of a call.
 
     def begin(self, call: Call, wait: float, now: float) -> float:
-        for limit in self._beginning_late if call.is_under_way else self._beginning:
+        for limit in self._beginning_late if call.is_under_way else self.listed:
             wait = limit.begin(call, wait, now)
         return wait
 
@@ -223,23 +202,23 @@ class Limits(Limit):
                         limit.leave(call, now)
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
-        for limit in self._observing:
+        for limit in self.listed:
             limit.observe(call, failure, now)
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
-        for limit in self._planning:
+        for limit in self.listed:
             plan = limit.plan(call, failure, plan, now, latest)
         return plan
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
-        for limit in self._taking:
+        for limit in self.listed:
             refusal = limit.take(call, failure, delay, now, until)
             if refusal is not None:
                 return refusal
         return None
 
     def leave(self, call: Call, now: float) -> None:
-        for limit in self._leaving:
+        for limit in self.listed:
             limit.leave(call, now)
 
     # A hedge of the first attempt.
@@ -278,15 +257,8 @@ def at_once(*asked: object) -> float:
     return 0.0
 
 
-def those_with(limits: Sequence[Limit], name: str) -> tuple[Limit, ...]:
-    """Return the limits that have a method of their own for a step."""
-    default = getattr(Limit, name)
-    return tuple(limit for limit in limits if getattr(type(limit), name) is not default)
-
-
 # A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
-new_tuple = tuple.__new__  # a fifth of the time of the class's own constructor
 
 
 class Schedule(Limit):
@@ -347,7 +319,7 @@ class Schedule(Limit):
             call.last_backoff = delay
         if asked:
             return hinted(call, failure, delay, latest)
-        return new_tuple(Plan, (delay, "backoff", 0.0, delay))
+        return Plan(delay, "backoff", 0.0, delay)
 
 
 def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> Plan:
