@@ -46,7 +46,6 @@ class Resumption:
 
 
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
-new_attempt = tuple.__new__  # a fifth of the time of the class's own constructor
 
 
 class Quiet(Protocol):
@@ -204,8 +203,6 @@ class NoExtras(Extras):
 
 
 NO_EXTRAS = NoExtras()
-NONES = (None,) * 12
-DEFAULTS = (*NONES, (), (), False, False, False, 0, 0)  # of a call's attributes
 
 
 class Call:
@@ -220,73 +217,58 @@ class Call:
         "started_at", "status", "stop", "used_fast_first",
     )  # fmt: skip
 
-    policy: RetryPolicy  # the rules in force for this call
-    request: Request  # what a decision may ask of the request
-    limits: SharedLimits  # what all calls of the transport share
-    random: Callable[[], float]
-    extras: Extras  # what few calls need; to set some of it, take ``own_extras()``
-
-    # The request as it is sent, where forbear adds, bounds or replays something.
-    outgoing: Any
-    guard: Any  # the body, if it is no plain bytes: it knows whether it can be replayed (``ready``)
-    resumption: Resumption | None  # the download whose rest is requested
-    context: Any  # what the enclosing blocks say (engine/context.py)
-    listeners: tuple[Callable[[Event], object], ...]  # in addition to the transport's own
-
-    started_at: float
-    decided_at: float  # when the wait that begins was decided: its seconds count from then
-    deadline_at: float  # the call must end by this instant; infinite if there is none
-    key_until: float  # until when the request's idempotency key is valid
-    origin: str  # where the next attempt goes
-    # Attempts that count against ``most_attempts``; begins at the retries that earlier hops of a
-    # redirected call have used.
-    attempts: int
-    most_attempts: float  # infinite where only a user's strategy counts them
-    last_backoff: float  # seconds that the schedule returned last
-    used_fast_first: bool  # the fast first retry is used
-    off_schedule: int  # attempts that do not advance the schedule: a fast first retry, some probes
-    scope: str  # of the budget whose tokens the retries spend
-    hold: Held | None  # the call's entry in the gate's queue, while it is held
-
-    # The last attempt.
-    sent_at: float
-    sent_before_at: float  # when the one before it was sent, if there was one
-    sent_to: str
-    is_under_way: bool  # it was sent and is not judged yet
-    live: Any  # the response in hand, or the error of a first attempt: an interruption closes it
-    status: int | None
-    header_lines: Iterable[Line]  # of the response, if one of them may be a hint
-    # ``retry_if`` or a vendor's body hint may decide, so responses are inspected before judged.
-    inspects_responses: bool
-    retry_if_result: bool | None  # what ``retry_if`` returned
-    prefetch_result: Prefetched | None  # how far the body was prefetched; None: not at all
-    body_error: Exception | None  # what broke the body
-    last_error: Exception | None  # of the attempt, if that is retried
-
-    history: list[Attempt]  # the attempts that are judged
-    stop: GiveUp | None  # why there will be no further attempt, once that is known
-
     def __init__(
         self, policy: RetryPolicy, request: Request, limits: SharedLimits, now: float, most: float
     ) -> None:
-        self.policy = policy
-        self.request = request
-        self.limits = limits
+        self.policy = policy  # the rules in force for this call
+        self.request = request  # what a decision may ask of the request
+        self.limits = limits  # what all calls of the transport share
         self.random = limits.random
-        self.extras = NO_EXTRAS
-        self.started_at = self.sent_at = self.sent_before_at = self.decided_at = now
-        self.deadline_at = self.key_until = inf
-        self.most_attempts = most
-        self.origin = self.sent_to = self.scope = request.origin
-        self.history = []
-        self.last_backoff = 0.0
-        # At once, since one by one they would take half as long again.
-        (
-            self.status, self.live, self.retry_if_result, self.prefetch_result, self.body_error,
-            self.last_error, self.stop, self.hold, self.resumption, self.outgoing, self.guard,
-            self.context, self.listeners, self.header_lines, self.is_under_way,
-            self.inspects_responses, self.used_fast_first, self.attempts, self.off_schedule,
-        ) = DEFAULTS  # fmt: skip
+        self.extras: Extras = NO_EXTRAS  # to set some of it, take ``own_extras()``
+        # The request as it is sent, where forbear adds, bounds or replays something.
+        self.outgoing: Any = None
+        # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
+        self.guard: Any = None
+        self.resumption: Resumption | None = None  # the download whose rest is requested
+        self.context: Any = None  # what the enclosing blocks say (engine/context.py)
+        # In addition to the transport's own.
+        self.listeners: tuple[Callable[[Event], object], ...] = ()
+
+        self.started_at = now
+        self.decided_at = now  # when the wait that begins was decided: its seconds count from then
+        self.deadline_at = inf  # the call must end by this instant
+        self.key_until = inf  # until when the request's idempotency key is valid
+        self.origin = request.origin  # where the next attempt goes
+        # Attempts that count against ``most_attempts``; begins at the retries that earlier hops of
+        # a redirected call have used.
+        self.attempts = 0
+        self.most_attempts = most  # infinite where only a user's strategy counts them
+        self.last_backoff = 0.0  # seconds that the schedule returned last
+        self.used_fast_first = False  # the fast first retry is used
+        # Attempts that do not advance the schedule: a fast first retry, some probes.
+        self.off_schedule = 0
+        self.scope = request.origin  # of the budget whose tokens the retries spend
+        self.hold: Held | None = None  # the call's entry in the gate's queue, while it is held
+
+        # The last attempt.
+        self.sent_at = now
+        self.sent_before_at = now  # when the one before it was sent, if there was one
+        self.sent_to = request.origin
+        self.is_under_way = False  # it was sent and is not judged yet
+        # The response in hand, or the error of a first attempt: an interruption closes it.
+        self.live: Any = None
+        self.status: int | None = None
+        self.header_lines: Iterable[Line] = ()  # of the response, if one may be a hint
+        # ``retry_if`` or a vendor's body hint may decide, so responses are inspected before judged.
+        self.inspects_responses = False
+        self.retry_if_result: bool | None = None  # what ``retry_if`` returned
+        # How far the body was prefetched; None: not at all.
+        self.prefetch_result: Prefetched | None = None
+        self.body_error: Exception | None = None  # what broke the body
+        self.last_error: Exception | None = None  # of the attempt, if that is retried
+
+        self.history: list[Attempt] = []  # the attempts that are judged
+        self.stop: GiveUp | None = None  # why there will be no further attempt, once that is known
 
     def own_extras(self) -> Extras:
         """Return the extras of this call, to set some of them."""
@@ -315,8 +297,8 @@ class Call:
         """Add an attempt whose response was accepted to the history."""
         self.stop = self.last_error = None
         self.is_under_way = False
-        notes = self.status, None, now - self.sent_at, None, None, self.sent_to
-        self.history.append(new_attempt(Attempt, notes))
+        elapsed = now - self.sent_at
+        self.history.append(Attempt(self.status, None, elapsed, None, None, self.sent_to))
 
     def note_last(self, failure: Failure, stop: GiveUp | None, now: float) -> None:
         """Add an attempt that failed to the history, as the last one."""
@@ -331,8 +313,8 @@ class Call:
     ) -> None:
         """Add an attempt that failed to the history, and when it is retried."""
         self.is_under_way = False
-        notes = failure.status, failure, now - self.sent_at, delay, source, self.sent_to
-        self.history.append(new_attempt(Attempt, notes))
+        elapsed = now - self.sent_at
+        self.history.append(Attempt(failure.status, failure, elapsed, delay, source, self.sent_to))
 
     def add_wait(self, seconds: float) -> None:
         """Add a further wait to the one that was decided."""
