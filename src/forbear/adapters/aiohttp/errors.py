@@ -7,7 +7,6 @@ to 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import Any
 
 import aiohttp
@@ -78,7 +77,6 @@ def classify(error: BaseException) -> Failure:
     return Failure(kind, phase, error=type(error).__name__)
 
 
-@lru_cache(maxsize=256)
 def meaning_of_class(cls: type) -> tuple[FailureKind, Phase]:
     for base in cls.__mro__:
         if base in MEANING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import lru_cache
 
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.errors import is_socket_error, socket_failure_kind
@@ -62,7 +61,6 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
     "SSEError": (K.PERMANENT, ANSWERED),
 }
 BY_CLASS = frozenset({K.UNKNOWN, K.PERMANENT})  # whatever their cause
-BY_TEXT = frozenset({K.PROXY, K.PROTOCOL})  # even without a cause, by what they were made of
 CORES = ("httpcore", "httpcore2")
 REFUSED_STREAM = 7  # RFC 9113 section 7
 # A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
@@ -76,21 +74,9 @@ CANCEL = 8  # RFC 9113 section 7
 def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
     """Say what an exception means to a transport of the family whose modules are ``roots``."""
     cls: type = type(error)
-    bare = failure_of_class(cls, roots)
-    if bare.kind in BY_CLASS or (
-        error.__cause__ is error.__context__ is None
-        and bare.kind not in BY_TEXT
-        and not (error.args and isinstance(error.args[0], BaseException))
-    ):
-        return bare
-    kind, phase = by_cause(error, bare.kind, bare.phase)
-    return Failure(kind, phase, error=bare.error)
-
-
-@lru_cache(maxsize=256)
-def failure_of_class(cls: type, roots: tuple[str, ...]) -> Failure:
-    """Make the failure of an exception that has no cause."""
     kind, phase = meaning_of_class(cls, roots)
+    if kind not in BY_CLASS:
+        kind, phase = by_cause(error, kind, phase)
     return Failure(kind, phase, error=cls.__name__)
 
 
