@@ -139,15 +139,23 @@ class Outgoing:
         "timeouts",
     )  # fmt: skip
 
-    def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
+    def __init__(
+        self,
+        request: Any,
+        policy: RetryPolicy,
+        deadline_at: float,
+        guard: Any = None,
+        key: Lines | tuple[()] = (),
+        hop: Hop | None = None,
+    ) -> None:
         self.request = self.pristine = request
         self.policy = policy
         self.deadline_at = deadline_at
+        self.guard = guard
+        self.key = key
+        self.hop = hop
         self.reads_until = inf
         self.timeouts: Any = None
-        self.guard: Any = None
-        self.key: Lines | tuple[()] = ()
-        self.hop: Hop | None = None
 
 
 class Hop:
@@ -182,19 +190,31 @@ def outgoing_for(
     RetryPolicy, a mapping of its fields, False or None; ``hop`` is what the hop before has left,
     None if this is not a redirect.
     """
-    settings, guard = port.settings, None
-    key: Lines | tuple[()] = ()
-    context = current.everywhere if context is None else current.with_everywhere(context)
+    settings = port.settings
+    if context is not None or current.everywhere is not None:
+        context = current.with_everywhere(context)
     policy, deadline_at = policy_and_deadline(settings, context, setting, started_at)
     if hop is not None:
         deadline_at = min(hop.deadline_at, deadline_at)
+    guard: Readings | None = None
+    key: Lines | tuple[()] = ()
     if policy is not OFF:
         if body is not None:
             guard = port.guard_of(request, body, hop)
         if settings.makes_keys:
             key = key_of(port, source, hop)
-    outgoing = outgoing_alone(port, request, policy, deadline_at, guard, key)
-    outgoing.hop = hop
+        if settings.contact is not None:
+            request = port.with_contact(request)
+    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+    if is_bounded or key or guard is not None:
+        request = port.copied(request, key or None)
+    outgoing = Outgoing(request, policy, deadline_at, guard, key, hop)
+    if guard is not None:
+        setattr(request, port.body_name, guard)
+        if is_bounded:
+            limit(settings, guard, deadline_at)
+    if is_bounded:
+        port.bound(outgoing)
     if context is not None:
         if outgoing.timeouts is not None:
             outgoing.reads_until = context.deadline_on(settings.clock, started_at)
@@ -202,33 +222,7 @@ def outgoing_for(
             written = request.headers.__contains__
             lines = announced(settings, context, 1, deadline_at, written)
             if lines:
-                outgoing.request = port.copied(outgoing.pristine, lines)
-    return outgoing
-
-
-def outgoing_alone(
-    port: Copying[Source, Sent, Url],
-    request: Sent,
-    policy: RetryPolicy,
-    deadline_at: float,
-    guard: Readings | None = None,
-    key: Lines | tuple[()] = (),
-) -> Outgoing:
-    """The same where no block has a say: contact, guard, key and time limits."""
-    if port.settings.contact is not None and policy is not OFF:
-        request = port.with_contact(request)
-    outgoing = Outgoing(request, policy, deadline_at)
-    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-    if is_bounded or key or guard is not None:
-        outgoing.request = outgoing.pristine = port.copied(request, key or None)
-        outgoing.key = key
-    if guard is not None:
-        outgoing.guard = guard
-        setattr(outgoing.pristine, port.body_name, guard)
-        if is_bounded:
-            limit(port.settings, guard, deadline_at)
-    if is_bounded:
-        port.bound(outgoing)
+                outgoing.request = port.copied(request, lines)
     return outgoing
 
 

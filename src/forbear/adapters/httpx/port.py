@@ -16,7 +16,6 @@ from ...core.headers.hints import READ_BYTES
 from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import SETTING
-from ...engine import current
 from ...engine import outgoing as outgoings
 from ...engine import resume as resumption
 from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
@@ -27,7 +26,6 @@ from ...engine.outgoing import (
     Outgoing,
     call_after_first,
     call_of,
-    outgoing_alone,
     outgoing_for,
     outgoing_of,
     stop_outer,
@@ -119,28 +117,22 @@ class HttpxPort:
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        given, body, settings = request.extensions, request.stream, self.settings
-        if (
-            context is None
-            and type(body) is self.byte_stream
-            and SETTING not in given
-            and not settings.makes_keys
-            and current.everywhere is None
-        ):
-            deadline_at = started_at + settings.total_timeout
-            outgoing = outgoing_alone(self, request, settings.policy, deadline_at)
-        else:
-            if not isinstance(request, self.library.module.Request):
-                raise TypeError(
-                    f"a transport of forbear.{self.library.name} got a request of"
-                    f" {type(request).__module__.partition('.')[0]}: mount the other family's"
-                )
-            setting, hop = given.get(SETTING), given.get(HOP) if SETTING in given else None
+        given, body = request.extensions, request.stream
+        setting = hop = None
+        if SETTING in given:
+            setting, hop = given[SETTING], given.get(HOP)
             if hop is not None and not (isinstance(hop, Hop) and hop.continues_in(request)):
                 hop = None
-            if type(body) is self.byte_stream or not wants_guard(body):
-                body = None  # type: ignore[assignment]
-            outgoing = outgoing_for(self, request, request, body, started_at, context, setting, hop)
+        if type(body) is self.byte_stream:
+            body = None  # type: ignore[assignment]
+        elif not isinstance(request, self.library.module.Request):
+            raise TypeError(
+                f"a transport of forbear.{self.library.name} got a request of"
+                f" {type(request).__module__.partition('.')[0]}: mount the other family's"
+            )
+        elif not wants_guard(body):
+            body = None  # type: ignore[assignment]
+        outgoing = outgoing_for(self, request, request, body, started_at, context, setting, hop)
         if outgoing.deadline_at <= started_at:
             raise too_late(self, call_of(self, request, outgoing, started_at, context))
         return outgoing

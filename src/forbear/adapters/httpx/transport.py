@@ -235,6 +235,8 @@ class SyncRetrying:
                 if self.prefetches:
                     if has_arrived(port, outcome):
                         outcome.extensions[SETTING] = SENT
+                        if self.is_plain and self.shared.quiet:
+                            return outcome  # no read is left that a deadline could bound
                     elif type(outcome.stream) not in port.ready:
                         prefetch = prefetch_body(port, request, outcome, outgoing)
                 if prefetch is WHOLE:
@@ -533,8 +535,16 @@ class AsyncRetrying:
                 outcome, prefetch = await port.send_within(
                     seconds, outgoing.request, outgoing, policy, port.first
                 )
-                if prefetch is None and (not self.prefetches or type(outcome.stream) in port.ready):
-                    prefetch = WHOLE
+                if prefetch is None:
+                    if not self.prefetches or type(outcome.stream) in port.ready:
+                        prefetch = WHOLE
+                elif (
+                    prefetch is WHOLE
+                    and outcome.status_code < 300
+                    and self.is_plain
+                    and self.shared.quiet
+                ):
+                    return outcome  # no read is left that the deadline could bound
             else:
                 outcome = await port.first.handle_async_request(
                     request if outgoing is None else outgoing.request
@@ -544,6 +554,8 @@ class AsyncRetrying:
                     if self.prefetches:
                         if has_arrived(port, outcome):
                             outcome.extensions[SETTING] = SENT
+                            if self.is_plain and self.shared.quiet:
+                                return outcome
                         elif type(outcome.stream) not in port.ready:
                             prefetch = await aprefetch_body(port, request, outcome, outgoing)
                     if (
