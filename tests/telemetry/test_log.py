@@ -25,6 +25,7 @@ from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
 from forbear.engine.event_log import EventLog
 from forbear.engine.events import RESUME, TABLE
+from forbear.engine.log import LEVELS as KNOWN_LEVELS
 from forbear.httpx import RetryTransport
 from forbear.limits import renew
 from forbear.limits.limits import Limits
@@ -391,7 +392,7 @@ def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     client = scripted((503, {"Retry-After": "x"}), policy=POLICY, budget=budget)
     for host in "abcde":
         client.get(f"http://{host}/")
-    tell = client._transport.port.settings.events
+    tell = client._transport.port.settings.events.log()
     for name in ("budget_exhausted", "retry_after_ignored"):
         assert {fields["host"] for _, _, fields in lines(name)} == set("abcde")
     assert len(tell._again_at) <= 3
@@ -407,6 +408,9 @@ def test_each_event_has_a_row_in_the_table():
 
     events = {kind._field_defaults["name"] for kind in (*Event.__args__, CallEnded)}
     assert set(TABLE) == events
+    assert {
+        name: TABLE[name].level for name in KNOWN_LEVELS
+    } == KNOWN_LEVELS  # known before it is loaded
     counted = {metric for row in TABLE.values() for metric in row.counts}
     assert counted == set(METRICS) - set(READ_LATE)
 

@@ -16,7 +16,6 @@ from ..core.record import RECORD, Story, in_seconds
 from ..errors import RetryRefused
 from . import current
 from .errors import DeadlineCut, Interrupted, story_below
-from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def note_success(
     if gate is not None and not gate.quiet:
         gate.good(origin, now, retry=False)
     if settings.events.wants_calls:
-        settings.events.succeeded_at_once(method, origin, status, now - started_at)
+        settings.events.log().succeeded_at_once(method, origin, status, now - started_at)
 
 
 def enter_gate(limits: Limits, origin: str, now: float) -> bool:
@@ -243,7 +242,7 @@ def deadline_error(
 def not_retried(settings: Settings, call: Call, status: int) -> None:
     """Log at DEBUG that this status of 400 or above is not retried."""
     if logger.isEnabledFor(DEBUG) and call.policy is not OFF:
-        settings.events.not_retried(call.request.method, call.sent_to, status)
+        settings.events.log().not_retried(call.request.method, call.sent_to, status)
 
 
 def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
@@ -253,7 +252,7 @@ def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
 
         nested = outer_loop(call.request.header_lines())
         if nested is not None:
-            settings.events.nested(*nested)
+            settings.events.log().nested(*nested)
     end_incoming(call, reason)
 
 
@@ -334,7 +333,7 @@ def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], n
         notes[name] = call.story(now)
     if stop is None:
         if was_retried:
-            settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+            settings.events.emit("succeeded_after_retry", call, now)
     elif call.body_error is not None:
         # Not resumed: the caller gets the error where the body breaks, as without forbear.
         error = last_error(port, call, call.body_error)
@@ -407,10 +406,10 @@ def closed(port: CommonPort[Response], call: Call) -> Response:
 def ended(settings: Settings, call: Call) -> None:
     """Emit that the call is over, and log what a plug-in of the user's raised meanwhile."""
     if call.extras.plugin_error is not None:
-        settings.events.hook_failed(settings.plugin_name, call.extras.plugin_error)
+        settings.events.log().hook_failed(settings.plugin_name, call.extras.plugin_error)
         call.own_extras().plugin_error = None
     if settings.wants_ends:
-        settings.events.ended(call, settings.clock.monotonic())
+        settings.events.log().ended(call, settings.clock.monotonic())
 
 
 def cancelled(settings: Settings, call: Call) -> None:

@@ -1,6 +1,6 @@
 """Event log: emits to listeners and to the log what happens to calls.
 
-On the failure path only, unless a listener wants every call. Nothing secret is emitted: method,
+Loaded with the first event that is wanted (log.py). Nothing secret is emitted: method,
 origin, status, class names, durations. A listener that raises is logged once, and costs no
 response. What is emitted, and at which level, is in the table of events.py. ``Gauges`` exposes the
 shared state of a transport, to be read at any moment.
@@ -9,11 +9,10 @@ shared state of a transport, to be read at any moment.
 from __future__ import annotations
 
 from itertools import count
-from logging import DEBUG, INFO, NullHandler, getLogger
+from logging import DEBUG, INFO, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
 from ..limits import Locked
 from ..limits.limits import Limits
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     Listener: TypeAlias = Callable[[Any], object]
 
 logger = getLogger("forbear")
-RETRIED, FAILED_OVER = events.RETRY_SCHEDULED.level, events.FAILOVER.level
-logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
 # Seconds until a refusal, an exhausted budget or an unusable header of an origin is logged again.
 AGAIN_AFTER = 60.0
 MOST_ORIGINS = 1024  # for which that is remembered; beyond it the memory is cleared
@@ -164,6 +161,10 @@ class EventLog(Locked):
             logger.log(row.level, text, extra=fields)
         self._send(event, self._listeners + more)
 
+    def emit_by_name(self, name: str, call: Call, *facts: object) -> None:
+        """Emit an event of a call, by the name of its row."""
+        self.emit(events.TABLE[name], call.listeners, call, *facts)
+
     def _send(self, event: Event | CallEnded, listeners: tuple[Listener, ...]) -> None:
         for listener in listeners:
             try:
@@ -177,18 +178,11 @@ class EventLog(Locked):
         """An attempt failed, and another one follows."""
         if self._refused:
             self._refused.discard(call.scope)
-        if (
-            self._listeners
-            or call.listeners
-            or logger.isEnabledFor(RETRIED if call.origin == call.sent_to else FAILED_OVER)
-        ):
-            more = call.listeners
-            self.emit(events.ATTEMPT_FAILED, more, call, failure)
-            self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
-            if call.origin != call.sent_to:
-                self.emit(events.FAILOVER, more, call, call.sent_to, failure)
-        if call.header_lines:
-            self._emit_ignored(call, failure, now)
+        more = call.listeners
+        self.emit(events.ATTEMPT_FAILED, more, call, failure)
+        self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
+        if call.origin != call.sent_to:
+            self.emit(events.FAILOVER, more, call, call.sent_to, failure)
 
     def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
         """An attempt failed, and was the last one."""
@@ -198,8 +192,6 @@ class EventLog(Locked):
             budget = budget_in_force(call, now)
             self.emit(events.BUDGET_EXHAUSTED, call.listeners, call.request.origin, budget)
         self.emit(row, call.listeners, call, now)
-        if call.header_lines:
-            self._emit_ignored(call, failure, now)
 
     def refused(self, call: Call, now: float) -> None:
         """An attempt was not sent: the breaker or a cooldown forbids it."""
@@ -220,13 +212,8 @@ class EventLog(Locked):
         next(self._left_out.setdefault(origin, count()))
         return events.GAVE_UP_AT[DEBUG]
 
-    def _emit_ignored(self, call: Call, failure: Failure, now: float) -> None:
-        """Emit if the failed response had a Retry-After that did not set the delay."""
-        lines, call.header_lines = call.header_lines, ()
-        too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
-        why = "over_cap" if too_long else why_unused(lines, failure.hint)
-        if why is None or call.policy.hints == "ignore":
-            return
+    def hint_ignored(self, call: Call, why: str, now: float) -> None:
+        """The failed response had a Retry-After that did not set the delay."""
         if self._is_due(events.RETRY_AFTER_IGNORED.name, call.sent_to, now):
             self.emit(events.RETRY_AFTER_IGNORED, call.listeners, call.sent_to, why)
 

@@ -14,26 +14,15 @@ from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
+from ..core import events
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
 if TYPE_CHECKING:
-    from ..core import events
     from ..core.call import Call
     from ..core.outcome import Failure, SendAgain
     from ..core.record import Attempt
     from ..limits.breaker import Transition
-else:
-
-    class Late:
-        """The module of the events, imported when the first one is built: that takes 5 ms."""
-
-        def __getattr__(self, name: str) -> type:
-            from ..core import events
-
-            return getattr(events, name)
-
-    events = Late()
 
 P = ParamSpec("P")
 E = TypeVar("E", bound="events.Event | events.CallEnded")

@@ -303,7 +303,7 @@ def checked_result(settings: Settings, result: object) -> bool | None:
         return result
     if isinstance(result, Coroutine):
         result.close()
-    settings.events.hook_failed("retry_if", result, "returned")
+    settings.events.log().hook_failed("retry_if", result, "returned")
     return None
 
 
@@ -341,7 +341,7 @@ def check_inspection(settings: Settings, inspection: Inspection) -> None:
     if isinstance(inspection.prefetch_result, Exception):
         inspection.answer = None
     elif inspection.error is not None:
-        settings.events.hook_failed("retry_if", inspection.error)
+        settings.events.log().hook_failed("retry_if", inspection.error)
         inspection.answer = None
     else:
         inspection.answer = checked_result(settings, inspection.answer)

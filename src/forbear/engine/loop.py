@@ -26,7 +26,6 @@ from .calls import (
     refusal,
 )
 from .errors import classify_error, drop_frames
-from .events import ATTEMPT_DELAYED, FAILOVER, RELEASED
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -62,10 +61,10 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
         raise refusal(port, call, refused) from call.last_error
     # Not emitted for first attempts: while a circuit is open, every call would emit one.
     if call.origin != planned and call.history:
-        settings.events.emit(FAILOVER, call.listeners, call, planned, None)
+        settings.events.emit("failover", call, planned, None)
     if delay == 0 and call.extras.delayed_by:
         for limit, seconds in call.extras.delayed_by:
-            settings.events.emit(ATTEMPT_DELAYED, call.listeners, call, limit, seconds, now)
+            settings.events.emit("attempt_delayed", call, limit, seconds, now)
         call.extras.delayed_by = ()
     return delay
 
@@ -78,7 +77,7 @@ def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: b
     seconds = max(0.0, now - hold.ready_at)
     extras.held += seconds
     call.add_wait(seconds)
-    settings.events.emit(RELEASED, call.listeners, call, hold.cause, seconds, now)
+    settings.events.emit("released", call, hold.cause, seconds, now)
 
 
 def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None:

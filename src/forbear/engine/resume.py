@@ -26,7 +26,6 @@ from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.record import MOST_NOTES
 from .calls import body_broke, with_story
-from .events import RESUME, SUCCEEDED_AFTER_RETRY
 from .loop import arun, run
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
         # Its time limits held until the whole was requested anew; ``forbear.deadline`` still does.
         call.deadline_at = deadline_after_hand_over(settings, call)
         now = settings.clock.monotonic()
-        settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+        settings.events.emit("succeeded_after_retry", call, now)
     else:
         extras, at = call.own_extras(), resumption.download.first + resumption.received
         extras.resumed = (*extras.resumed, at)[-MOST_NOTES:]
@@ -108,7 +107,7 @@ def emit(settings: Settings, call: Call, result: str) -> None:
     assert call.resumption is not None
     download, received = call.resumption.download, call.resumption.received
     offset = download.first + received
-    settings.events.emit(RESUME, call.listeners, call, offset, download.complete, result)
+    settings.events.emit("resume", call, offset, download.complete, result)
 
 
 class Original(Protocol):

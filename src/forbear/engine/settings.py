@@ -13,6 +13,7 @@ from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 from ..limits.limits import Limits
 from .clock import SYSTEM_CLOCK, Sleeper
+from .log import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,8 +104,6 @@ class Settings:
             ValueError: A value is out of its range, or ``strategy`` is given in addition to an
                 option that it replaces.
         """
-        from .event_log import EventLog
-
         defaults = {**DEFAULTS, **OF_SOME, "prefetch": prefetch}
         given: dict[str, Any] = {**defaults, **options}
         # One transport of many has no option, or the gate that ``wrap`` made.
@@ -136,10 +135,11 @@ class Settings:
         self.name: str = given["name"]
         self._take_limits(given)
         self.reads_quotas = given["pacing"] is not None
-        self.events = EventLog(self.name, given["on_event"])
-        self.events.show(self.limits, self.sleeper, self.clock)
+        self.events = Events(self.name, given["on_event"])
+        if given["on_event"]:
+            self.events.log().show(self.limits, self.sleeper, self.clock)
         if self.limits.breaker is not None:
-            self.limits.breaker.on_transition = self.events.circuit_changed
+            self.limits.breaker.on_transition = self.events.log().circuit_changed
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)

@@ -287,7 +287,7 @@ class HedgedCall:
         sent_at = None if second is None else second.sent_at
         kind = None if sent_at is None else kind
         after = (sent_at or self.hedging.clock.monotonic()) - self.started_at
-        emit, call = self.hedging.port.settings.events.emit, self.call
+        emit, call = self.hedging.port.settings.events.log().emit, self.call
         emit(HEDGED, call.listeners, call, outcome, after, loser, kind, self.refusal)
 
 
@@ -348,7 +348,7 @@ class Second:
         except Exception as error:
             if self.sent_at is None:
                 self.has_raised = True
-                hedging.port.settings.events.hook_failed("before_attempt", error)
+                hedging.port.settings.events.log().hook_failed("before_attempt", error)
             else:
                 self.failure = hedging.port.classify_exception(hedged.call, error)
                 if hedged.first_ended:

@@ -42,7 +42,6 @@ from ...engine.errors import (
     note_quotas,
     story_below,
 )
-from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
 from ...engine.inspection import (
     DRAIN_SECONDS,
     checked_result,
@@ -360,7 +359,7 @@ class Urllib3Port(Generic[AnyResponse]):
             call.body_error = inspection.error
         if call.body_error is None:  # else the error that broke the body decides
             if error is not None:
-                self.settings.events.hook_failed("retry_if", error)
+                self.settings.events.log().hook_failed("retry_if", error)
             call.retry_if_result = checked_result(self.settings, result)
         return response
 
@@ -426,7 +425,7 @@ class Urllib3Port(Generic[AnyResponse]):
             return self._read_large(view, partial, error)
         call.own_extras().resumed += (at,)
         total = partial.rest.complete  # type: ignore[union-attr]
-        self.settings.events.emit(RESUME, call.listeners, call, at, total, "resumed")
+        self.settings.events.emit("resume", call, at, total, "resumed")
         self.bound_reading(call, raw)
         return self._read_large(view, partial)
 
@@ -589,7 +588,7 @@ class Urllib3Port(Generic[AnyResponse]):
             if len(call.history) != 1 or below is None or not below.is_final:
                 setattr(response, RECORD, call.story(now))
             if call.stop is None:
-                self.settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+                self.settings.events.emit("succeeded_after_retry", call, now)
             else:
                 stop_outer(self.settings, call, response.headers)
         elif (call.status or 0) < 300 and attached is None:

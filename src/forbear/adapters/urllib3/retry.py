@@ -35,7 +35,6 @@ from ...engine.calls import (
 )
 from ...engine.current import CURRENT, scope_of_call
 from ...engine.errors import classify_error, classify_status
-from ...engine.events import SUCCEEDED_AFTER_RETRY
 from ...engine.loop import settle
 from ...engine.settings import DEFAULT_POLICY, Settings
 from ...limits.budget import RetryBudget
@@ -182,7 +181,7 @@ class Bridge:
                 call.status = status
                 settle(call, self.settings, None)
                 now = self.clock.monotonic()
-                self.settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+                self.settings.events.emit("succeeded_after_retry", call, now)
             self.end(hop)
         hop.is_over = True
 
@@ -462,7 +461,7 @@ class Retry(util.Retry):
             setattr(failed, RECORD, hop.story)
             if call.stop is None:
                 now = port.clock.monotonic()
-                port.settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+                port.settings.events.emit("succeeded_after_retry", call, now)
         raise failed from failed.reason
 
     def _after_redirect(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:

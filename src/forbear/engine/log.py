@@ -1,0 +1,93 @@
+"""Log: whether anybody wants to know what happens to the calls of a transport.
+
+The events, their log lines and their listeners are in event_log.py and events.py, which are loaded
+with the first event that the log or a listener wants. Nobody listens by default, and the log shows
+no more than warnings, so a call that succeeds after a retry builds none.
+"""
+
+from __future__ import annotations
+
+from logging import DEBUG, INFO, WARNING, NullHandler, getLogger
+from typing import TYPE_CHECKING
+
+from ..core.headers.hints import why_unused
+from ..core.outcome import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..core.call import Call
+    from ..core.outcome import Failure, GiveUp, SendAgain
+    from .event_log import EventLog, Listener
+
+logger = getLogger("forbear")
+logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
+# Of the rows of the table in events.py that are emitted from elsewhere.
+LEVELS = {
+    "attempt_delayed": DEBUG,
+    "failover": WARNING,
+    "released": INFO,
+    "resume": INFO,
+    "succeeded_after_retry": INFO,
+}
+
+
+class Events:
+    """The events of one transport, until the first of them is wanted.
+
+    Attributes:
+        wants_calls: A listener wants every call, also those that succeed at once.
+        wants_ends: A listener wants to know when a call is over of which it may have had events.
+    """
+
+    wants_calls = wants_ends = False
+
+    def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
+        self._client, self._listeners = client, tuple(listeners)
+        self._log: EventLog | None = None
+        if self._listeners:
+            log = self.log()
+            self.wants_calls, self.wants_ends = log.wants_calls, log.wants_ends
+
+    def log(self) -> EventLog:
+        """Return what emits the events. Two threads may each make one, and one of them is lost."""
+        if self._log is None:
+            from .event_log import EventLog
+
+            self._log = EventLog(self._client, self._listeners)
+        return self._log
+
+    def emit(self, name: str, call: Call, *facts: object) -> None:
+        """Emit an event that a row of the table builds from a call and what is given besides."""
+        if self._are_wanted(LEVELS[name], call):
+            self.log().emit_by_name(name, call, *facts)
+
+    def _are_wanted(self, level: int, call: Call) -> bool:
+        return bool(self._listeners or call.listeners) or logger.isEnabledFor(level)
+
+    def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
+        """An attempt failed, and another one follows."""
+        level = INFO if call.origin == call.sent_to else WARNING
+        if self._log is not None or self._are_wanted(level, call):
+            self.log().retried(call, failure, verdict, now)
+        self._check_hint(call, failure, now)
+
+    def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
+        """An attempt failed, and was the last one."""
+        if self._are_wanted(WARNING, call):
+            self.log().gave_up(call, failure, stop, now)
+        self._check_hint(call, failure, now)
+
+    def refused(self, call: Call, now: float) -> None:
+        """An attempt was not sent: the breaker or a cooldown forbids it."""
+        if self._are_wanted(WARNING, call):
+            self.log().refused(call, now)
+
+    def _check_hint(self, call: Call, failure: Failure, now: float) -> None:
+        """Emit if the failed response had a Retry-After that did not set the delay."""
+        lines, call.header_lines = call.header_lines, ()
+        if lines and call.policy.hints == "obey":
+            too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
+            why = "over_cap" if too_long else why_unused(lines, failure.hint)
+            if why is not None and self._are_wanted(WARNING, call):
+                self.log().hint_ignored(call, why, now)
