@@ -5,16 +5,21 @@ import pickle
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 
+import aiohttp
 import anyio
+import httpx
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
+from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
+from forbear.aiohttp import RetryMiddleware
 from forbear.core.events import RetryScheduled
 from forbear.engine.clock import Backstop
+from forbear.httpx import AsyncRetryTransport
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -559,3 +564,50 @@ def test_an_attempt_is_cut_although_the_loop_of_another_thread_shares_its_transp
 
     asyncio.run(attempt())
     assert was_cut
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("library", ["httpx", "aiohttp"])
+def test_loops_that_take_turns_in_one_thread_keep_their_deadlines(server, library):
+    """And their hedges. The second loop comes in while a call of the first one waits."""
+    server.script("/drip", "drip;interval=5")
+    server.script("/slow", "hang", 200)
+    server.script("/quick", "200;close=1")  # no connection of the pool belongs to the other loop
+    client = two_loops(library)
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def call(path, seconds):
+        with forbear.deadline(seconds):
+            return await asyncio.wait_for(client(server.url + path), 60)
+
+    def alternated(path, seconds):
+        task = first.create_task(call(path, seconds))
+        first.run_until_complete(asyncio.sleep(0.05))
+        second.run_until_complete(call("/quick", 50))
+        return first.run_until_complete(task)
+
+    with closing(first), closing(second):
+        if library == "httpx":
+            assert alternated("/slow", 50) == 200
+            assert len(server.requests("/slow")) == 2
+        with pytest.raises(forbear.DeadlineExceeded):
+            alternated("/drip", 0.3)
+
+
+def two_loops(library):
+    """Make what sends one request through one transport, on any loop; returns the status."""
+    if library == "httpx":
+        transport = AsyncRetryTransport(hedge=Hedge(delay=0.2, methods={"GET"}))
+
+        async def get(url):
+            client = httpx.AsyncClient(transport=transport, timeout=None)
+            return (await client.get(url)).status_code
+    else:
+        retry = RetryMiddleware()
+
+        async def get(url):
+            async with aiohttp.ClientSession(middlewares=[retry]) as session:
+                async with session.get(url) as response:
+                    return response.status
+
+    return get

@@ -226,8 +226,8 @@ class AiohttpPort:
         if not isinstance(sleep, Future):  # a test's clock, on which a sleep takes no time
             return await sleep and not session.closed
         watch = SessionWatch(session, sleep)
-        alarms = self.backstop.alarms
-        alarms.add(watch, sleep.get_loop())
+        alarms = self.backstop.of(sleep.get_loop())
+        alarms.add(watch)
         try:
             return await sleep and not session.closed
         finally:

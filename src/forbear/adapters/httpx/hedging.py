@@ -460,15 +460,15 @@ class Hedging:
         loop: Any = _get_running_loop()
         hedged.task = None if loop is None else current_task(loop)
         if hedged.task is not None:
-            alarms = self.of_thread.alarms
+            alarms = self.of_thread.of(loop)
             attempt = self.inner.handle_async_request(request)
             if TASKS_HIDE_CONTEXT:
                 hedged.context = copy_context()
         else:  # trio, perhaps as a guest of a loop
-            alarms, loop = self.of_trio_thread.alarms, current_trio_token()
+            alarms = self.of_trio_thread.of(current_trio_token())
             attempt = hedged.send_in_scope()
-        if rings_at < alarms.rings_at or loop is not alarms.loop:
-            alarms.prepare(loop, rings_at)
+        if rings_at < alarms.rings_at:
+            alarms.prepare(rings_at)
         pending = alarms.pending
         pending[hedged] = None
         try:
