@@ -413,9 +413,29 @@ def test_a_call_that_does_not_ask_any_more_blocks_nobody() -> None:
     gate.is_dead(0)
     gate.holds(0, patience=5)
     second = gate.holds(0, patience=20)
-    assert gate.asks(second, 4) != 0.0
-    assert gate.asks(second, 6) == 0.0
+    for now in range(5):
+        assert gate.asks(second, now) != 0.0
+    assert gate.asks(second, 5) == 0.0
     assert gate.held() == 0
+
+
+def test_time_in_which_the_process_did_not_run_is_nobodys_patience() -> None:
+    """Frozen at 1 s, when a retry, a new call and two held calls were under way."""
+    gate = Gate()
+    gate.is_dead(0)
+    places = [gate.holds(0, patience=5), gate.holds(0, ready_in=1, patience=5)]
+    assert gate.asks(places[0], 0.9) == pytest.approx(0.1)
+    gate.answers(16.0, retry=True)
+    gate.answers(16.0)
+    assert [gate.asks(place, 16.0) for place in places] == [0.0, 0.0]
+    gate.is_dead(17)
+    deadline_reads = gate.may_hold(17, latest_at=25)
+    assert deadline_reads is not None
+    lasting = gate.holds(17, patience=2)
+    assert gate.asks(lasting, 18.5) == pytest.approx(0.3)
+    assert gate.asks(lasting, 27) is not None
+    assert gate.asks(deadline_reads, 27) is None
+    assert gate.may_hold(27.5, patience=8, began_at=27.4) is not None, "nor the outage's age"
 
 
 def test_a_call_that_was_let_go_is_sent_also_after_its_patience_but_not_after_its_deadline():
@@ -427,6 +447,33 @@ def test_a_call_that_was_let_go_is_sent_also_after_its_patience_but_not_after_it
     gate.answers(1, retry=True)
     assert gate.asks(patient, 6) == 0.0
     assert gate.asks(deadline_reads, 6) is None
+
+
+def test_a_call_ends_as_soon_as_no_probe_can_come_before_its_deadline() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    assert gate.may_hold(0.1, latest_at=1.0) is None, "the first one is due at 1"
+    place = gate.may_hold(0.1, latest_at=2.0)
+    assert place is not None
+    assert gate.asks(place, 0.5) == pytest.approx(0.3)
+    gate.begin(HERE, 0.6)
+    gate.fails(0.7)  # the next one is 2 s later
+    assert gate.asks(place, 0.8) is None
+
+
+def test_a_busy_process_holds_calls_until_their_deadline() -> None:
+    """Its new calls find out sooner than probes; so do they where others are responded to."""
+    gate = Gate()
+    gate.is_dead(0)
+    for now in (0.1, 0.2, 0.3, 0.4):
+        gate.begin(HERE, now)
+    place = gate.may_hold(0.4, latest_at=1.0)
+    assert place is not None
+    assert gate.asks(place, 0.5) == pytest.approx(0.3)
+    assert gate.asks(place, 0.8) is None, "it is not busy any more"
+    gate.answers(0.9)
+    gate.is_dead(0.9)
+    assert gate.may_hold(1.0, latest_at=1.5) is not None
 
 
 # Refuse.

@@ -142,10 +142,22 @@ class GateLaws(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 1.5, 4.0, 9.0]) | st.floats(0, 6))
     def waits(self, seconds: float) -> None:
-        """Each asks again when its patience is over, at the latest."""
+        """Each asks again twice a second, and so when its patience is over."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + 0.5)
+            self.all_ask()
+        assert all(place.until > self.now for place in self.places)
+
+    @rule(seconds=st.floats(4, 60))
+    def is_frozen(self, seconds: float) -> None:
+        """The process does not run for so long, which is nobody's patience."""
+        patient = [place for place in self.places if place.until > self.now + 1]
+        self.all_ask()
         self.now += seconds
-        for place in [place for place in self.places if place.until <= self.now]:
-            assert place.cause is not None or self.gate.turn(place, self.now, lambda: 0.5) is None
+        for place in patient:
+            if place.cause is None:
+                assert self.gate.turn(place, self.now, lambda: 0.5) is not None
             self.close_unused()
 
     @invariant()

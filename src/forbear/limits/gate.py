@@ -33,9 +33,10 @@ from ..errors import RetryRefused
 from . import Locked
 from .health import (
     ALIKE,
+    BUSY,
     FIRST_PROBE,
+    FROZEN,
     HEALTHY,
-    QUIET_SECOND,
     TOKENS,
     Cause,
     Health,
@@ -68,9 +69,9 @@ LONGEST_PROBE = 8.0  # seconds
 # The first probe after a timeout, which says that work piles up: a thousand processes of a call in
 # two seconds would else keep a queue full that their clients do not wait for.
 SLOW_PROBE = 4.0
-# Many new calls find an outage out, and all threads of a pool may soon be held. In a process that
-# began more than three calls in a second, probes are no rarer than so many times the outage's age.
-BUSY, MOST_OF_AGE = 3.0, 1.5
+# Many new calls find an outage out, and all threads of a pool may soon be held. In a busy process
+# probes are no rarer than so many times the outage's age.
+MOST_OF_AGE = 1.5
 # A queue that stands for this long while other calls succeed, and in which more calls wait than are
 # released in two seconds, is crowded: a call held there would wait for seconds and fail anyway.
 CROWDED_AFTER, CROWDED_FOR = 1.0, 5.0  # seconds
@@ -80,9 +81,6 @@ SOONEST_ASK, LATEST_ASK = 0.1, 0.5  # seconds until a held call asks again
 # calls: none before them was released, and an event loop that woke for each would do little else.
 FIRST_OF_QUEUE = 16
 TICK = 0.05  # seconds
-# If no held call has asked for so long after it should have, the process was frozen, as in a paused
-# container, and nobody's patience counts that.
-FROZEN = 2.0  # seconds
 MOST_ORIGINS = 1024  # least recently used first out
 FADE = 600.0  # seconds after which an origin that has not failed again is forgotten
 MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
@@ -278,7 +276,8 @@ class RetryGate(Locked):
 
         Returns:
             None: it is refused, since the outage has lasted too long, the origin responds to others
-            while held calls pile up, too many are held, or it could not be sent in time.
+            while held calls pile up, too many are held, or it could not be sent in time, as far as
+            is known now.
         """
         if until > latest_at:
             until = latest_at
@@ -287,6 +286,8 @@ class RetryGate(Locked):
         with self._lock:
             health = self._awake.get(origin) or self._wake(origin, now, now)  # healthy meanwhile
             if now - patience > health.unhealthy_since < began_at:
+                return None
+            if health.comes_too_late(latest_at, now):
                 return None
             if not health.waiting:
                 health.queued_since = now
@@ -322,14 +323,15 @@ class RetryGate(Locked):
         draw = random()
         with self._lock:
             health = hold.health
-            frozen = now - max(hold.ask_at, health.asked_at)
-            if frozen > FROZEN:
-                for one in health.waiting:
-                    one.until = min(one.until + frozen, one.latest_at)
-                health.unhealthy_since += frozen
-            health.asked_at = now
             if hold.cause is None:
-                if now >= hold.until:
+                frozen = now - max(hold.ask_at, health.asked_at)
+                if frozen > FROZEN:
+                    for one in health.waiting:
+                        one.until = min(one.until + frozen, one.latest_at)
+                    health.unhealthy_since += frozen
+                health.asked_at = now
+                is_late = not probe_is_due and health.comes_too_late(hold.latest_at, now)
+                if is_late or now >= hold.until:
                     health.remove(hold, Cause.PATIENCE_OVER)
                 else:
                     health.use_credit(now, Cause.HEALTHY)
@@ -338,11 +340,9 @@ class RetryGate(Locked):
             if hold.cause is None:
                 wait = SOONEST_ASK + (LATEST_ASK - SOONEST_ASK) * draw
                 if hold.ready_at > now:
-                    hold.ask_at = hold.ready_at
                     return hold.ready_at - now
                 head = health.head(now) or hold
-                is_down = health.tokens < HEALTHY and now - health.good_at > QUIET_SECOND
-                if is_down and hold.number - head.number >= FIRST_OF_QUEUE:
+                if health.is_down(now) and hold.number - head.number >= FIRST_OF_QUEUE:
                     wait += LATEST_ASK
                     wait += TICK - (now + wait) % TICK
                 if head is hold:
@@ -513,7 +513,8 @@ class GateLimit(Limit):
         probe_is_due, breaker = False, self._breaker
         if hold.cause is None and breaker is not None and not breaker.shared.quiet:
             if now < hold.until and (refused_for := breaker.refused_for(call, now)):
-                return min(refused_for, LATEST_ASK, hold.until - now)
+                hold.ask_at = now + min(refused_for, LATEST_ASK, hold.until - now)
+                return hold.ask_at - now
             probe_is_due = breaker.wants_probe(call, now)
         return self.gate.turn(hold, now, call.random, probe_is_due=probe_is_due)
 
