@@ -17,23 +17,30 @@ from __future__ import annotations
 import re
 
 from .checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
-from .headers.fields import FOREVER, Names, collect, is_digits, number
+from .headers.fields import (
+    FOREVER,
+    FRAMES,
+    JSON_LINES,
+    SSE,
+    Names,
+    begins_events,
+    collect,
+    is_digits,
+    media_type,
+    number,
+)
 from .headers.ranges import Part
 from .outcome import Failure, FailureKind, Hint, Phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Literal
 
     from .headers.fields import Line
     from .policy import RetryPolicy
 
-SSE = "text/event-stream"
-JSON_LINES = frozenset({"application/x-ndjson", "application/jsonl"})
-FRAMES = "application/vnd.amazon.eventstream"
-MEDIA_TYPES = frozenset({SSE, FRAMES, *JSON_LINES})
-
-_FIELDS = Names(("content-type", "content-encoding"))
+_CODING = Names(("content-encoding",))
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE_FEED = re.compile(rb"\n")
 # Atomic, so that CR LF is never taken for two ends.
@@ -138,6 +145,7 @@ class EventStream:
     )  # fmt: skip
     first = 0
     complete = None
+    is_stream: Literal[True] = True
 
     def __init__(self, media: str, coding: str) -> None:
         self.media, self._coding = media, coding
@@ -213,13 +221,11 @@ class EventStream:
 
 def event_stream(status: int, lines: Iterable[Line]) -> EventStream | None:
     """Return the stream of events that a response begins; None: it is none."""
-    if status != 200:
+    known = list(lines)
+    if not begins_events(status, known):
         return None
-    found = collect(lines, _FIELDS)
-    media = ", ".join(found.get("content-type", ())).partition(";")[0].strip().lower()
-    if media not in MEDIA_TYPES:
-        return None
-    return EventStream(media, ", ".join(found.get("content-encoding", ())).lower())
+    codings = collect(known, _CODING).get("content-encoding", ())
+    return EventStream(media_type(known), ", ".join(codings).lower())
 
 
 class FirstEvent:

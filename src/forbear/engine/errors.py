@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
-from ..core.event_streams import ErrorEvent
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
 
@@ -224,7 +223,11 @@ def note_quotas(port: Classifier, call: Call, lines: Lines) -> None:
 def broken_body(port: Classifier, call: Call) -> Failure | None:
     """Make the failure of a broken body: an accepted response must also have a whole body."""
     error = call.body_error
-    if type(error) is ErrorEvent:
+    if port.settings.event_streams is not None:
+        from ..core.event_streams import ErrorEvent  # the option has loaded it
+
+        if type(error) is not ErrorEvent:
+            return None if error is None else classify_error(port, call, error)
         call.body_error, call.status = None, error.failure.status  # the body itself is intact
         return error.failure if call.policy.hints == "obey" else error.failure_without_delay()
     return None if error is None else classify_error(port, call, error)

@@ -13,20 +13,15 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ..core.event_streams import SSE, FirstEvent, WholeEvents, event_stream
-from .clock import BACKSTOP, SYSTEM_CLOCK
+from .clock import BACKSTOP
 from .errors import DeadlineCut
 from .outgoing import sent_request
-from .settings import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..core.call import Call, Prefetched
-    from ..core.event_streams import EventStream, EventStreams
-    from ..core.headers.fields import Line
-    from ..core.policy import RetryPolicy
-    from .port import AsyncPort, Inspecting, Inspection, Response, StreamPort
+    from .port import AsyncPort, Inspecting, Inspection, Response
     from .settings import Settings
 
 BROKEN: Literal["broken"] = "broken"  # in a call: its ``body_error`` says by what
@@ -135,68 +130,6 @@ def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> 
     if status < 400 and not is_document:
         raise BodyNotShown(f"the length of this {media or 'body'} is unknown: it may have no end")
     return SECONDS
-
-
-class StreamStart:
-    """The beginning of a stream of events, up to its first event, before the hand-over.
-
-    Args:
-        options: How long is waited for the first event, and for how many bytes.
-        stream: What the response says of its stream.
-        policy: Its vendors' error events are failures.
-        deadline_in: Seconds until the call's deadline.
-    """
-
-    def __init__(
-        self, options: EventStreams, stream: EventStream, policy: RetryPolicy, deadline_in: float
-    ) -> None:
-        most, own = options.max_event_bytes, options.first_event_timeout
-        self.event = FirstEvent(stream.media, most, policy.vendors)
-        self.seconds = min(inf if own is None else own, deadline_in)
-        self._until = SYSTEM_CLOCK.true_monotonic() + self.seconds
-        self.is_late = False
-
-    def wants_more(self, body: Body | AsyncBody) -> bool:
-        """Take the piece that was read last; is the first event still to come, and in time?"""
-        if self.event.feed(body.pieces[-1]):
-            return False
-        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self._until
-        return not self.is_late
-
-    def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
-        """Return why the attempt has failed; None: the first event is there.
-
-        Raises:
-            The library's read timeout: nothing came in time, so the body is to be closed.
-        """
-        if ending is WHOLE:
-            self.event.end()
-        if self.event.is_there:
-            return self.event.error
-        if ending is WHOLE:
-            return port.stream_error("the stream of events has ended before its first event")
-        raise port.stream_timeout("the first event of the stream did not come in time")
-
-
-def stream_start(
-    settings: Settings, policy: RetryPolicy, status: int, lines: Iterable[Line], left: float
-) -> StreamStart | None:
-    """Return what waits for the first event of a response; None: it is handed over at once."""
-    stream = event_stream(status, lines) if policy is not OFF else None
-    if settings.event_streams is None or stream is None or stream.is_coded:
-        return None
-    return StreamStart(settings.event_streams, stream, policy, left)
-
-
-def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:
-    """Return what lets whole events through, if the stream of a response may be resumed."""
-    options = settings.event_streams
-    if options is None or not options.resume:
-        return None
-    stream = event_stream(status, lines)
-    if stream is None or stream.media != SSE or stream.is_coded:
-        return None
-    return WholeEvents(stream, options.max_event_bytes)
 
 
 def too_late() -> BodyNotShown:

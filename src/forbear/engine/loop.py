@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import NO_EXTRAS
 from ..core.decide import decide
-from ..core.event_streams import EventStream, delayed
 from ..core.outcome import GiveUp, Phase, Reason, SendAgain
 from ..errors import RetryRefused
 from .calls import (
@@ -285,7 +284,9 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)
     if failure is not None:
-        if call.resumption is not None and type(call.resumption.download) is EventStream:
+        if call.resumption is not None and call.resumption.download.retry is not None:
+            from ..core.event_streams import delayed  # loaded with the stream
+
             failure = delayed(call.resumption.download, call.policy, failure)
         verdict = decide(call, failure, now)
         if isinstance(verdict, SendAgain):

@@ -21,7 +21,6 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.event_streams import EventStream
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.record import MOST_NOTES
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, Self
 
     from ..core.call import Call
-    from ..core.event_streams import WholeEvents
+    from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..core.record import Story
@@ -267,7 +266,7 @@ class Resumable:
             return stream if is_intact and stream.is_resumed and not stream.is_over else None
         known = call.resumption
         found = self._original.download(call, self._received) if known is None else known.download
-        if type(found) is EventStream:
+        if found is not None and found.is_stream:
             return None if self._received else found
         return found if self._port.settings.resume else None
 
@@ -308,7 +307,7 @@ class Resumable:
         new_bytes, download = self._note_request(), resumption.download
         if type(download) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
-        if type(download) is EventStream:  # its events are the progress, however short they are
+        if download.is_stream:  # its events are the progress, however short they are
             new_bytes, download.has_new_id = int(download.has_new_id), False
             if new_bytes:
                 call.attempts = 1

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ...core.event_streams import event_stream
+from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
@@ -45,13 +45,10 @@ from ...engine.inspection import (
     ENDLESS,
     LATE,
     WHOLE,
-    StreamStart,
     ainspect,
     aread_pieces,
     is_endless,
     note_prefetch,
-    stream_start,
-    whole_events,
 )
 from ...engine.outgoing import (
     ConsumedBody,
@@ -90,6 +87,7 @@ if TYPE_CHECKING:
     from ...engine.context import CallContext
     from ...engine.inspection import Ending, PrefetchResult
     from ...engine.settings import Settings
+    from ...engine.streams import StreamStart
     from ...errors import CircuitOpenError, DeadlineExceeded
 
     Lines = Sequence[tuple[str, str]]
@@ -349,6 +347,8 @@ class AiohttpPort:
     def _stream_start(self, response: ClientResponse, policy: RetryPolicy) -> StreamStart | None:
         if response.method == "HEAD":
             return None
+        from ...engine.streams import stream_start  # loaded with the option
+
         lines = response.raw_headers  # of the deadline the backstop takes care
         return stream_start(self.settings, policy, response.status, lines, inf)
 
@@ -570,11 +570,17 @@ class AiohttpPort:
 
         It ends at ``forbear.deadline``.
         """
-        stream, events = event_stream(response.status, response.raw_headers), None
+        stream = events = None
+        if begins_events(response.status, response.raw_headers):
+            from ...core.event_streams import event_stream  # loaded with the first that is open
+
+            stream = event_stream(response.status, response.raw_headers)
         if response.status == 101 or (response.content.is_eof() and stream is None):
             return
         if self.watches_bodies:
             if self.awaits_events and stream is not None:
+                from ...engine.streams import whole_events
+
                 events = whole_events(self.settings, response.status, response.raw_headers)
             download = resumable(self, request, response)
             original = AiohttpOriginal(response, download, stream)

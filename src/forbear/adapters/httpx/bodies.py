@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...core.call import NO_EXTRAS
-from ...core.event_streams import event_stream
+from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
 from ...engine.calls import free_slot
@@ -39,10 +39,7 @@ from .connections import (
     UNKNOWN,
     Arriving,
     AsyncArriving,
-    aawait_first_event,
     arrived,
-    await_first_event,
-    begin_stream,
     is_bodiless,
     is_empty_stream,
     own_timeout,
@@ -319,6 +316,8 @@ def prefetch_body(
     """
     length = length_to_prefetch(port, response)
     if port.awaits_events and seconds is None:
+        from .streams import await_first_event, begin_stream  # loaded with the option
+
         start = begin_stream(port, request, response, outgoing)
         if start is not None:
             return await_first_event(port, request, response, outgoing, start, length)
@@ -364,6 +363,8 @@ async def aprefetch_body(
     """Do as ``prefetch_body``; a change there belongs here too."""
     length = length_to_prefetch(port, response)
     if port.awaits_events and seconds is None:
+        from .streams import aawait_first_event, begin_stream
+
         start = begin_stream(port, request, response, outgoing)
         if start is not None:
             return await aawait_first_event(port, request, response, outgoing, start, length)
@@ -612,13 +613,14 @@ class HttpxOriginal:
         self._extensions = response.extensions
 
     def begins_events(self) -> bool:
-        return event_stream(self._status, self._headers.raw) is not None
+        return begins_events(self._status, self._headers.raw)
 
     def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
         asked, status, lines = sent_request(call), self._status, self._headers.raw
-        stream = None if received else event_stream(status, lines)
-        if stream is not None and asked.method != "HEAD":
-            return stream
+        if not received and asked.method != "HEAD" and begins_events(status, lines):
+            from ...core.event_streams import event_stream  # loaded with the first that breaks
+
+            return event_stream(status, lines)
         found = download_of(asked.method, asked.headers.raw, status, lines)
         if found is None and asked.method == "GET" and status in (200, 206):
             return Repeat(status, lines)

@@ -5,8 +5,7 @@ of its own times out, and the rest of the body is lost to the caller. So the net
 is in each response's extensions, is read here first: httpcore gets what arrived when it asks for
 it, and a body that pauses stays intact. Over HTTP/2 other streams read from the connection too, so
 there httpcore itself has to read, one receive at a time and only while one is sure to end. Then the
-connection and its other streams stay intact. ``await_first_event`` reads a stream of events so, up
-to its first event.
+connection and its other streams stay intact.
 
 *Stale connections.* httpcore hands out the connection that has been idle for longest, so where one
 was forgotten by its peer (a NAT table, a failover, a restart), the retry would get the next one
@@ -29,7 +28,7 @@ from math import inf
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...core.event_streams import event_stream
+from ...core.headers.fields import begins_events
 from ...engine.calls import body_is_late
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
 from ...engine.errors import let_signals_through, locals_of
@@ -38,12 +37,9 @@ from ...engine.inspection import (
     LATE,
     WHOLE,
     Ending,
-    aread_pieces,
     is_readable,
-    read_pieces,
-    stream_start,
 )
-from .errors import CORES, chain, reset_lost
+from .errors import CORES, chain
 from .request import LEAST
 
 if TYPE_CHECKING:
@@ -52,8 +48,6 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
     from ...core.call import Call
-    from ...engine.inspection import PrefetchResult, StreamStart
-    from .bodies import Sent
     from .port import HttpxPort
     from .request import Timeouts
 
@@ -498,83 +492,6 @@ class AsyncBounded(Bounding):
         await self._stream.aclose()
 
 
-def begin_stream(
-    port: HttpxPort, request: Request, response: Response, outgoing: Sent
-) -> StreamStart | None:
-    """Begin to wait for the first event of a stream; None: it is none, or is not waited for."""
-    if is_bodiless(request, response):
-        return None
-    policy, left = port.settings.policy, inf
-    if outgoing is not None:
-        policy, left = outgoing.policy, outgoing.deadline_at - port.clock.monotonic()
-    lines = response.headers.raw
-    return stream_start(port.settings, policy, response.status_code, lines, left)
-
-
 def is_empty_stream(response: Response, length: int) -> bool:
     """Has a stream of events ended with its head? Its reader will request it again."""
-    return length == 0 and event_stream(response.status_code, response.headers.raw) is not None
-
-
-def await_first_event(
-    port: HttpxPort,
-    request: Request,
-    response: Any,
-    outgoing: Sent,
-    start: StreamStart,
-    length: int,
-) -> PrefetchResult:
-    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
-
-    A body of known ``length`` ends without a wait.
-
-    Returns:
-        LATE: it goes on behind what was read. Else why the attempt failed.
-    """
-    body = port.prefetched()
-    body.stream = response.stream
-    try:
-        own = own_timeout(request if outgoing is None else outgoing.request)
-        reader = Arriving(request, response, length, start.seconds, own)
-        body.chunks, body.rest = reader.pieces, reader.rest
-        try:
-            ending = read_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
-        failure = start.failure(ending, port)
-    except Exception as error:
-        with suppress(Exception):
-            body.close()  # type: ignore[attr-defined]
-        reset_lost(port.inner)
-        return body.break_off(port, response, error)
-    body.put_back(response, reader.rest, outgoing)
-    return LATE if failure is None else failure
-
-
-async def aawait_first_event(
-    port: HttpxPort,
-    request: Request,
-    response: Any,
-    outgoing: Sent,
-    start: StreamStart,
-    length: int,
-) -> PrefetchResult:
-    """Do as ``await_first_event``; a change there belongs here too."""
-    body = port.prefetched()
-    body.stream = response.stream
-    try:
-        own = own_timeout(request if outgoing is None else outgoing.request)
-        reader = AsyncArriving(request, response, length, start.seconds, own)
-        body.chunks, body.rest = reader.pieces, reader.rest
-        try:
-            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
-        failure = start.failure(ending, port)
-    except Exception as error:
-        with suppress(Exception):
-            await body.aclose()  # type: ignore[attr-defined]
-        reset_lost(port.inner)
-        return body.break_off(port, response, error)
-    body.put_back(response, reader.rest, outgoing)
-    return LATE if failure is None else failure
+    return length == 0 and begins_events(response.status_code, response.headers.raw)

@@ -20,7 +20,7 @@ from ...engine import outgoing as outgoings
 from ...engine import resume as resumption
 from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
 from ...engine.errors import classify_status, has_error_event, note_quotas
-from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
+from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.outgoing import (
     ConsumedBody,
     Outgoing,
@@ -377,6 +377,8 @@ class HttpxPort:
                 keeps = stream.is_late()
             resuming, events = self.streams.resuming, None
             if self.awaits_events:
+                from ...engine.streams import whole_events
+
                 events = whole_events(self.settings, response.status_code, response.headers.raw)
             response.stream = resuming(self, stream, begin, original, keeps=keeps, events=events)
 

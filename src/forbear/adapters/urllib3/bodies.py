@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
-from ...core.event_streams import event_stream
+from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
@@ -354,13 +354,14 @@ class RawOriginal:
 
     def begins_events(self) -> bool:
         status, headers = self._head
-        return event_stream(status, list(headers.items())) is not None
+        return begins_events(status, list(headers.items()))
 
     def download(self, call: Call, received: int) -> Download | EventStream | None:
         request, (status, headers) = call.request, self._head
-        stream = None if received else event_stream(status, list(headers.items()))
-        if stream is not None:
-            return stream
+        if not received and begins_events(status, list(headers.items())):
+            from ...core.event_streams import event_stream  # loaded with the first that breaks
+
+            return event_stream(status, list(headers.items()))
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
 
     def stream_of(self, response: HTTPResponse | None) -> RawBody | tuple[()]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from ...core.event_streams import event_stream
+from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Part
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
@@ -48,9 +48,7 @@ from ...engine.inspection import (
     is_asked,
     is_endless,
     note_prefetch,
-    stream_start,
     wants_body_hint,
-    whole_events,
 )
 from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, key_lines, next_lines, stop_outer
@@ -273,6 +271,8 @@ class Urllib3Port(Generic[AnyResponse]):
         raw, left = self.raw_of(response), self.left(call)
         if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
             return response
+        from ...engine.streams import stream_start  # loaded with the option
+
         lines, left = list(raw.headers.items()), inf if left is None else left
         start = stream_start(self.settings, call.policy, raw.status, lines, left)
         if start is None:
@@ -290,7 +290,7 @@ class Urllib3Port(Generic[AnyResponse]):
         """Is a body that was read a stream of events without a byte?"""
         if self.body_of(response) or method == "HEAD":
             return False
-        return event_stream(self.status_of(response), list(response.headers.items())) is not None
+        return begins_events(self.status_of(response), list(response.headers.items()))
 
     def is_bounded(self, call: Call) -> bool:
         """Is an attempt bounded by other timeouts than the caller's own?"""
@@ -566,16 +566,19 @@ class Urllib3Port(Generic[AnyResponse]):
         if not isinstance(raw, HTTPResponse):
             return response
         lines = list(raw.headers.items())
-        events = whole_events(self.settings, raw.status, lines)
-        if events is not None:
-            return self.stand_in(response, ResumedEvents(self, raw, begin, events))
+        if self.settings.event_streams is not None:
+            from ...engine.streams import whole_events
+
+            events = whole_events(self.settings, raw.status, lines)
+            if events is not None:
+                return self.stand_in(response, ResumedEvents(self, raw, begin, events))
         if self.settings.resume and is_resumable(raw):
             return self.stand_in(response, ResumedResponse(self, raw, begin))
         if type(raw) is HTTPResponse:  # a subclass may read in its own way
             raw.__class__ = WatchedResponse
         if isinstance(raw, WatchedResponse):
             raw.watch = self, begin
-            if event_stream(raw.status, lines) is not None and not isinstance(raw, Begun):
+            if begins_events(raw.status, lines) and not isinstance(raw, Begun):
                 raw.again = Again(self, raw, begin)
         return response
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from ...core.event_streams import WholeEvents
-    from ...engine.inspection import StreamStart
+    from ...engine.streams import StreamStart
     from .bodies import PieceFile
     from .port import AnyPort
 

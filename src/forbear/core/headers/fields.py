@@ -57,6 +57,25 @@ def collect(lines: Iterable[Line], names: Names) -> Found:
     return found
 
 
+# As streams of events core/event_streams.py reads these.
+SSE = "text/event-stream"
+JSON_LINES = frozenset({"application/x-ndjson", "application/jsonl"})
+FRAMES = "application/vnd.amazon.eventstream"
+EVENT_TYPES = frozenset({SSE, FRAMES, *JSON_LINES})
+_CONTENT_TYPE = Names(("content-type",))
+
+
+def media_type(lines: Iterable[Line]) -> str:
+    """Return the media type that header lines declare, in lower case; empty if there is none."""
+    found = collect(lines, _CONTENT_TYPE).get("content-type", ())
+    return ", ".join(found).partition(";")[0].strip().lower()
+
+
+def begins_events(status: int, lines: Iterable[Line]) -> bool:
+    """Does a response begin a stream of events?"""
+    return status == 200 and media_type(lines) in EVENT_TYPES
+
+
 def members(text: str) -> list[str]:
     """Return the comma-separated members, trimmed, without empty ones."""
     return [member for part in text.split(",") if (member := part.strip(OWS))]

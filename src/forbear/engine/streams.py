@@ -1,0 +1,87 @@
+"""Streams of events: the first event is waited for before the hand-over, whole ones let through.
+
+Loaded with the option ``event_streams=``. The formats are core/event_streams.py's.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core.event_streams import FirstEvent, WholeEvents, event_stream
+from ..core.headers.fields import SSE
+from .clock import SYSTEM_CLOCK
+from .inspection import WHOLE
+from .settings import OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..core.event_streams import EventStream, EventStreams
+    from ..core.headers.fields import Line
+    from ..core.policy import RetryPolicy
+    from .inspection import AsyncBody, Body, Ending
+    from .port import StreamPort
+    from .settings import Settings
+
+
+class StreamStart:
+    """The beginning of a stream of events, up to its first event, before the hand-over.
+
+    Args:
+        options: How long is waited for the first event, and for how many bytes.
+        stream: What the response says of its stream.
+        policy: Its vendors' error events are failures.
+        deadline_in: Seconds until the call's deadline.
+    """
+
+    def __init__(
+        self, options: EventStreams, stream: EventStream, policy: RetryPolicy, deadline_in: float
+    ) -> None:
+        most, own = options.max_event_bytes, options.first_event_timeout
+        self.event = FirstEvent(stream.media, most, policy.vendors)
+        self.seconds = min(inf if own is None else own, deadline_in)
+        self._until = SYSTEM_CLOCK.true_monotonic() + self.seconds
+        self.is_late = False
+
+    def wants_more(self, body: Body | AsyncBody) -> bool:
+        """Take the piece that was read last; is the first event still to come, and in time?"""
+        if self.event.feed(body.pieces[-1]):
+            return False
+        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self._until
+        return not self.is_late
+
+    def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
+        """Return why the attempt has failed; None: the first event is there.
+
+        Raises:
+            The library's read timeout: nothing came in time, so the body is to be closed.
+        """
+        if ending is WHOLE:
+            self.event.end()
+        if self.event.is_there:
+            return self.event.error
+        if ending is WHOLE:
+            return port.stream_error("the stream of events has ended before its first event")
+        raise port.stream_timeout("the first event of the stream did not come in time")
+
+
+def stream_start(
+    settings: Settings, policy: RetryPolicy, status: int, lines: Iterable[Line], left: float
+) -> StreamStart | None:
+    """Return what waits for the first event of a response; None: it is handed over at once."""
+    stream = event_stream(status, lines) if policy is not OFF else None
+    if settings.event_streams is None or stream is None or stream.is_coded:
+        return None
+    return StreamStart(settings.event_streams, stream, policy, left)
+
+
+def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:
+    """Return what lets whole events through, if the stream of a response may be resumed."""
+    options = settings.event_streams
+    if options is None or not options.resume:
+        return None
+    stream = event_stream(status, lines)
+    if stream is None or stream.media != SSE or stream.is_coded:
+        return None
+    return WholeEvents(stream, options.max_event_bytes)
