@@ -246,7 +246,9 @@ def declares_the_rest(library, file_of):
 async def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_without_us(
     adapter, at, server, file_of
 ):
-    """On the retry too, not from its beginning; a library that fails on it fails unchanged."""
+    """On the retry too, not from its beginning. Where the library lets an error of h11 through, it
+    is the library's own of the same name.
+    """
     if declares_the_rest(adapter.library, file_of):
         server.script("/thing", 503, "close", 200)
         response = await put(adapter, server.url + "/thing", content=file_of(at=at))
@@ -258,9 +260,8 @@ async def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_with
     server.script("/thing", 200)
     with adapter.bare_client() as bare, pytest.raises(Exception) as plain:
         bare.put(server.url + "/thing", content=file_of(at=at))
-    with pytest.raises(type(plain.value)) as ours:
+    with pytest.raises(getattr(adapter.library, type(plain.value).__name__)) as ours:
         await put(adapter, server.url + "/thing", content=file_of(at=at))
-    assert type(ours.value) is type(plain.value)
     assert str(ours.value) == str(plain.value)
     assert len(forbear.record_of(ours.value).attempts) == 1
     assert complete(server) == []

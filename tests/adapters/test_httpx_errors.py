@@ -62,7 +62,14 @@ KINDS: list[Any] = [
     (["httpx.ConnectError", PYPY_GAIERROR(-2, "not known")], "dns", "unsent"),
     # Maybe sent.
     (mapped("ReadTimeout", TimeoutError()), "read-timeout", "sent"),
+    # Of h2, which httpcore calls local; and from below httpcore, as it is.
+    (mapped("LocalProtocolError", "h2.exceptions.FlowControlError"), "protocol", "sent"),
+    (["h2.exceptions.ProtocolError"], "protocol", "sent"),
+    (["h11.RemoteProtocolError"], "protocol", "sent"),
+    (["socksio.exceptions.ProtocolError"], "proxy", "unsent"),
     # Local.
+    (mapped("LocalProtocolError", "h11.LocalProtocolError"), "permanent", "sent"),
+    (["h11.LocalProtocolError"], "permanent", "sent"),
     ([UnicodeError("label too long")], "permanent", "unsent"),
     ([ValueError("theirs")], "unknown", "sent"),
     ([OSError("theirs")], "unknown", "sent"),

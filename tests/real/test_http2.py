@@ -25,6 +25,8 @@ from forbear import RetryPolicy
 from forbear.adapters.httpx.connections import Shared, is_used
 from forbear.engine.clock import SYSTEM_CLOCK
 
+from ..lanes.lane import run_at_once
+
 # Abandoned async iterations: see tests/adapters/test_bodies.py.
 pytestmark = [
     pytest.mark.real,
@@ -34,6 +36,7 @@ pytestmark = [
 ]
 
 PLAIN = {"http1": False, "http2": True}
+AT_ONCE = RetryPolicy(backoff=forbear.Fixed(0))
 CHUNKS = [b"first,", b"second,", b"third"]
 WHOLE = b"".join(CHUNKS)
 FILE = bytes(n % 251 for n in range(100_000))
@@ -42,6 +45,11 @@ RESETS = {
     "cancel": h2.errors.ErrorCodes.CANCEL,
     "calm": h2.errors.ErrorCodes.ENHANCE_YOUR_CALM,
 }
+
+WRONG = {"frame": "8", "long-frame": "100000"}  # and the length that the head declares
+WINDOW_UPDATE_OF_0 = b"\0\0\x04\x08\0" + bytes(
+    8
+)  # an error of the connection: RFC 9113 section 6.9
 
 
 @dataclass
@@ -68,7 +76,9 @@ class Http2Server:
     "goaway-0": nothing was processed; (first, size, end): bytes of the file from the first on, with
     RST_STREAM at the end if that is before the size's; "never": it gets no answer; a text of
     digits: that status with five of eight bytes, and no more until ``finish()``; with "?" no length;
-    bytes: a stream of events, which ends after these if they have data.
+    bytes: a stream of events, which ends after these if they have data; "goaway": the head of
+    a stream of events, GOAWAY, and the end of the connection. Wrong: "short": a body shorter than its
+    length ends as if it were whole; "frame", "long-frame": an invalid frame comes in a body.
     """
 
     def __init__(
@@ -189,6 +199,20 @@ class Http2Server:
             connection.send_headers(stream.number, head + length)
             connection.send_data(stream.number, b'{"a":')
             self._unfinished.append((sock, connection, stream.number))
+        elif step == "short":
+            connection.send_headers(stream.number, [(":status", "200"), ("content-length", "8")])
+            connection.send_data(stream.number, b'{"a":', end_stream=True)
+        elif step in WRONG:
+            length = ("content-length", WRONG[step])
+            connection.send_headers(stream.number, [(":status", "200"), length])
+            connection.send_data(stream.number, b'{"a":')
+            sock.sendall(connection.data_to_send())
+            time.sleep(0.05)  # mostly the client has read that
+            sock.sendall(WINDOW_UPDATE_OF_0)
+        elif step == "goaway":
+            head = [(":status", "200"), ("content-type", "text/event-stream")]
+            connection.send_headers(stream.number, head)
+            connection.close_connection(last_stream_id=stream.number)
         elif step in RESETS:
             connection.reset_stream(stream.number, RESETS[step])
         else:
@@ -352,6 +376,62 @@ def test_a_stream_that_is_silent_before_its_first_event_is_reset(adapter):
     assert other.content == b"ok"
     assert [stream.connection for stream in server.streams] == [1, 1, 1]
     assert server.resets == [server.streams[0].number]
+
+
+def test_a_goaway_before_the_first_event_fails_the_attempt_alone(adapter):
+    """h2 resets no stream of a connection that GOAWAY has closed; another one is under way on it."""
+
+    async def run(server):
+        events = {"event_streams": forbear.EventStreams()}
+        async with adapter.client(PLAIN, policy=AT_ONCE, **events) as client:
+            under_way = await adapter.open(client, "GET", server.url)
+            response = await adapter.download(client, server.url)
+            await adapter.close(under_way)
+            return response
+
+    with Http2Server("200", "goaway", b"data: 1\n\n") as server:
+        if adapter.is_async:
+            response = anyio.run(run, server, backend=adapter.flavour)
+        else:
+            response = run_at_once(run(server))
+    assert response.content == b"data: 1\n\n"
+    assert forbear.record_of(response).retries == 1
+    assert [stream.connection for stream in server.streams] == [1, 1, 2]
+
+
+# What breaks the protocol.
+
+
+@pytest.mark.parametrize("step", ["short", "frame"])
+def test_what_the_server_does_wrong_is_its_fault(adapter, step):
+    """httpcore calls it local, or raises the error of h2 itself: a retry helps all the same."""
+    with Http2Server(step, 200, step) as server:
+        calls = ("GET", server.url), ("POST", server.url, {"content": WHOLE})
+        response, error = adapter.calls(*calls, inner=PLAIN)
+    assert response.content == b"ok"
+    assert isinstance(error, adapter.library.ProtocolError)
+    for outcome, reason in ((response, None), (error, "method-not-replayable")):
+        record = forbear.record_of(outcome)
+        assert (record.attempts[0].failure, record.reason) == ("protocol", reason)
+    assert len(server.bodies("POST")) == 1
+
+
+@pytest.mark.parametrize("prefetch", [0, 65_536])
+def test_a_body_that_the_caller_reads_breaks_by_the_librarys_own_error(adapter, prefetch):
+    with Http2Server("long-frame") as server:
+        (error,) = adapter.calls(("GET", server.url), inner=PLAIN, prefetch=prefetch)
+    assert type(error) is adapter.library.RemoteProtocolError
+    assert forbear.record_of(error).reason == "response-delivered"
+    assert error.__notes__[0].startswith("forbear: 1 attempt")
+
+
+def test_a_header_that_cannot_be_sent_is_the_callers_fault(adapter):
+    """RFC 9113 section 8.2.2 allows no TE but trailers."""
+    with Http2Server(200) as server:
+        (error,) = adapter.calls(("GET", server.url, {"headers": {"TE": "gzip"}}), inner=PLAIN)
+    assert type(error) is adapter.library.LocalProtocolError
+    assert forbear.record_of(error).reason == "permanent-error"
+    assert server.streams == []
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -548,6 +628,8 @@ def test_over_tls_the_same_holds(adapter, tls):
 
 def test_over_urllib3s_own(tls):
     """urllib3.http2: its responses are whole when they come, and one connection serves all calls."""
+    from urllib3.exceptions import ProtocolError
+
     from forbear.urllib3 import RetryPoolManager
 
     http2 = pytest.importorskip("urllib3.http2")  # since 2.3
@@ -555,16 +637,18 @@ def test_over_urllib3s_own(tls):
     http2.inject_into_urllib3()
     try:
         named = {"ssl_context": trusting, "maxsize": 1, "block": True, "timeout": 30}
-        policy = RetryPolicy(backoff=forbear.Fixed(0))
-        with Http2Server(200, 503, 404, tls=serving) as server:
-            with RetryPoolManager(policy, **named) as manager:
+        with Http2Server(200, 503, 404, "short", 200, "short", tls=serving) as server:
+            with RetryPoolManager(AT_ONCE, **named) as manager:
                 assert manager.request("GET", server.url).status == 200
                 with forbear.deadline(60):
                     assert manager.request("GET", server.url).status == 404
+                assert manager.request("GET", server.url).status == 200
+                with pytest.raises(ProtocolError, match="Connection broken"):
+                    manager.request("POST", server.url)
     finally:
         http2.extract_from_urllib3()
-    assert {stream.connection for stream in server.streams} == {1}
-    assert len(server.streams) == 3
+    # An error of h2 ends a connection.
+    assert [stream.connection for stream in server.streams] == [1, 1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(("name", "backend"), [("httpx", "asyncio"), ("httpx2", "trio")])

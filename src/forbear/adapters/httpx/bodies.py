@@ -35,6 +35,7 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.outgoing import sent_request
+from ...engine.resume import AsyncResumable, SyncResumable
 from .connections import (
     UNKNOWN,
     Arriving,
@@ -44,6 +45,7 @@ from .connections import (
     is_empty_stream,
     own_timeout,
 )
+from .errors import own_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -223,8 +225,8 @@ class PrefetchedBody:
         """Give the response what was read, in front of the error that broke the body."""
         let_signals_through(error)
         self.stream = port.byte_stream(b"")  # its own is closed
-        self.rest, self.error, response.stream = None, error, self
-        return error
+        self.rest, self.error, response.stream = None, own_error(error, port.library.module), self
+        return self.error
 
 
 class Prefetched(PrefetchedBody):
@@ -402,6 +404,26 @@ async def aprefetch_body(
         return body.break_off(port, response, error)
     response.stream = body
     return WHOLE
+
+
+class Resuming(SyncResumable):
+    """A body that the caller streams; its errors are the library's own."""
+
+    def __next__(self) -> bytes:
+        try:
+            return super().__next__()
+        except Exception as error:
+            raise own_error(error, self._port.library.module)  # noqa: B904  # mostly the same one
+
+
+class AsyncResuming(AsyncResumable):
+    """Its asynchronous counterpart."""
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await super().__anext__()
+        except Exception as error:
+            raise own_error(error, self._port.library.module)  # noqa: B904
 
 
 class SlottedBody:

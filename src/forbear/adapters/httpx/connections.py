@@ -39,7 +39,7 @@ from ...engine.inspection import (
     Ending,
     is_readable,
 )
-from .errors import CORES, chain
+from .errors import CORES, chain, root
 from .request import LEAST
 
 if TYPE_CHECKING:
@@ -272,8 +272,10 @@ class Arriving(Waiting):
             try:
                 if shares.wait(left):
                     shares.receive()
-            except Exception:  # httpcore raises it again when the body is read
-                break
+            except Exception as error:
+                if is_raised_again(error):
+                    break
+                raise
             left = self.left()
         if left <= 0 or self._is_there():
             return left > 0
@@ -311,8 +313,10 @@ class AsyncArriving(Waiting):
             with anyio.move_on_after(left):  # a cancelled receive leaves the bytes in the socket
                 try:
                     await shares.areceive()
-                except Exception:  # httpcore raises it again when the body is read
-                    break
+                except Exception as error:
+                    if is_raised_again(error):
+                        break
+                    raise
             left = self.left()
         if left <= 0 or self._is_there():
             return left > 0
@@ -332,6 +336,11 @@ class AsyncArriving(Waiting):
         if self._found is not None:
             return self._give()
         return await self._own_read(max_bytes, self._bounded(timeout))  # type: ignore[no-any-return]
+
+
+def is_raised_again(error: Exception) -> bool:
+    """Is it raised when the body is read? After an error of h2 httpcore would wait for more."""
+    return root(type(error)) != "h2"
 
 
 def is_reused(error: Exception) -> bool:

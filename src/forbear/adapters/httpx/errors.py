@@ -13,6 +13,7 @@ import re
 from contextlib import suppress
 
 from ...core.outcome import Failure, FailureKind, Phase
+from ...core.record import RECORD
 from ...engine.errors import is_socket_error, socket_failure_kind
 from ...errors import ForbearError
 
@@ -62,6 +63,9 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
 }
 BY_CLASS = frozenset({K.UNKNOWN, K.PERMANENT})  # whatever their cause
 CORES = ("httpcore", "httpcore2")
+# Below httpcore, which does not map their errors everywhere: in a body, for example. Those of h11
+# are named as the library's; its local one is a body that does not fit its Content-Length.
+BELOW = {"h2": "RemoteProtocolError", "socksio": "ProxyError"}
 REFUSED_STREAM = 7  # RFC 9113 section 7
 # A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
 PROXY_REFUSAL = re.compile(
@@ -75,7 +79,9 @@ def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
     """Say what an exception means to a transport of the family whose modules are ``roots``."""
     cls: type = type(error)
     kind, phase = meaning_of_class(cls, roots)
-    if kind not in BY_CLASS:
+    if cls.__name__ == "LocalProtocolError" and is_fault_of_peer(error):
+        kind = K.PROTOCOL
+    elif kind not in BY_CLASS:
         kind, phase = by_cause(error, kind, phase)
     return Failure(kind, phase, error=cls.__name__)
 
@@ -85,11 +91,9 @@ def meaning_of_class(cls: type, roots: tuple[str, ...]) -> tuple[FailureKind, Ph
     if issubclass(cls, (ForbearError, UnicodeError)):
         return K.PERMANENT, UNSENT  # our own refusals; a host name that IDNA refuses
     for base in cls.__mro__:
-        if root(base) in roots and base.__name__ in MEANING:
+        if root(base) in (*roots, "h11") and base.__name__ in MEANING:
             return MEANING[base.__name__]
-    if cls.__name__ == "LocalProtocolError" and root(cls) == "h11":
-        return K.PERMANENT, SENT  # a body that does not fit its Content-Length
-    return K.UNKNOWN, SENT
+    return MEANING[BELOW[root(cls)]] if root(cls) in BELOW else (K.UNKNOWN, SENT)
 
 
 def by_cause(error: BaseException, kind: FailureKind, phase: Phase) -> tuple[FailureKind, Phase]:
@@ -164,6 +168,32 @@ def is_unprocessed(error: BaseException) -> bool:
         was_reset = bool(getattr(event, "remote_reset", False))
         return was_reset and getattr(event, "error_code", None) == REFUSED_STREAM
     return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
+
+
+def is_fault_of_peer(error: BaseException) -> bool:
+    """HTTP/2: httpcore calls what h2 raises local, also where the peer has broken the protocol.
+
+    Local is only a header that h2 refuses to send. It checks those in a module of their own.
+    """
+    found = next((one for one in chain(error) if root(type(one)) == "h2"), None)
+    place = None if found is None else found.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    is_of_header = place is not None and place.tb_frame.f_globals["__name__"] == "h2.utilities"
+    return found is not None and not (is_of_header and type(found).__name__ == "ProtocolError")
+
+
+def own_error(error: Exception, module: ModuleType) -> Exception:
+    """Make the library's own error of one from below that it has not mapped; else return it."""
+    package = root(type(error))
+    if package not in (*BELOW, "h11", *CORES):
+        return error
+    name = BELOW.get(package, type(error).__name__)
+    made: Exception = getattr(module, name, module.RemoteProtocolError)(str(error))
+    told = {key: value for key, value in vars(error).items() if key in (RECORD, "__notes__")}
+    vars(made).update(told)
+    made.__cause__ = error
+    return made
 
 
 def is_disconnect(error: BaseException) -> bool:
@@ -288,9 +318,10 @@ def reset_lost(inner: object) -> None:
         while getattr(innermost, "_connection", None) is not None:
             innermost = innermost._connection
         state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
-        for number, stream in list(getattr(state, "streams", {}).items()):
-            if number not in under_way and not stream.closed:
-                state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
+        with suppress(Exception):  # GOAWAY has closed the connection, and its streams with it
+            for number, stream in list(getattr(state, "streams", {}).items()):
+                if number not in under_way and not stream.closed:
+                    state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
 
 
 def is_full(inner: object) -> bool:

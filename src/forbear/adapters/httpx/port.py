@@ -33,7 +33,7 @@ from ...engine.outgoing import (
 from ...engine.settings import OFF
 from .bodies import KEPT_BYTES, HttpxOriginal, length_to_prefetch
 from .connections import UNKNOWN, is_reused
-from .errors import classify, free_lost_slots, is_inside, status_error
+from .errors import classify, free_lost_slots, is_inside, own_error, status_error
 from .request import (
     BODY,
     HOP,
@@ -339,6 +339,7 @@ class HttpxPort:
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         failure, name = call.last_failure, self.library.name
+        error = own_error(error, self.library.module)
         is_refused = failure is not None and failure.kind is FailureKind.CERTIFICATE
         if is_refused and self.inner_is_default:
             # The first sign to a user that the settings of the client are ignored.

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.checks import shown
 from ...core.policy import RetryPolicy
 from ...engine.errors import warn
-from ...engine.resume import AsyncResumable, SyncResumable
 from ...engine.settings import PREFETCH, Settings, options_of_client
 from .bodies import (
     AsyncInspection,
     AsyncPrefetched,
+    AsyncResuming,
     AsyncShown,
     AsyncSlotted,
     Inspection,
     Prefetched,
+    Resuming,
     Shown,
     Slotted,
 )
@@ -58,7 +59,7 @@ class Library:
         self.byte_stream: type[ByteStream] = module.ByteStream
         base = module.SyncByteStream
         self.sync = Streams(
-            base, BodyGuard, Bounded, Prefetched, SyncResumable, Inspection, Slotted, Timeouts
+            base, BodyGuard, Bounded, Prefetched, Resuming, Inspection, Slotted, Timeouts
         )
         self.deadline_reads: Any = type("DeadlineReadsStream", (DeadlineReads, base), {})
         base = module.AsyncByteStream
@@ -67,7 +68,7 @@ class Library:
             AsyncBodyGuard,
             AsyncBounded,
             AsyncPrefetched,
-            AsyncResumable,
+            AsyncResuming,
             AsyncInspection,
             AsyncSlotted,
             AsyncTimeouts,

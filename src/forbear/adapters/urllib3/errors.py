@@ -80,7 +80,8 @@ REQUESTS: dict[str, Meaning] = {
     ),
     **rows(K.PERMANENT, SENT, "InvalidHeader UnrewindableBodyError"),
 }
-LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS}
+H2 = rows(K.PROTOCOL, SENT, "H2Error")
+LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS, "h2": H2}
 # Of pip._vendor.urllib3.exceptions and the like.
 VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")
 # Classes that only pass on what the error inside them means.

@@ -506,6 +506,8 @@ class Urllib3Port(Generic[AnyResponse]):
     # The end.
 
     def final_error(self, call: Call, error: Exception) -> Exception:
+        if type(error).__module__ == "h2.exceptions":  # urllib3.http2 does not wrap it
+            return ProtocolError("Connection broken.", error)
         return error
 
     def note_error(self, call: Call, error: Exception) -> None:
