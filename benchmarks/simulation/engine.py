@@ -181,8 +181,7 @@ class World:
             caller = Caller(client, now, in_loop, is_broken)
             caller.attempts = 1
             caller.is_under_way = True
-            if client.limits.begins_late:
-                client.limits.begin(caller, 0.0, now)
+            client.limits.begin(caller, 0.0, now)
             self._await(caller, now, at, response)
 
     def _begin(self, caller: Caller, now: float) -> None:

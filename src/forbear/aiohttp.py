@@ -16,10 +16,10 @@ except ImportError:
 from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.bodies import has_ended
 from .adapters.aiohttp.port import AiohttpPort
-from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
+from .adapters.aiohttp.request import LAST_HOP, PLAIN
 from .core.checks import suggesting
 from .core.record import SENDS
-from .engine.calls import cancelled, enter_gate
+from .engine.calls import cancelled
 from .engine.current import CURRENT
 from .engine.inspection import note_prefetch
 from .engine.loop import arun
@@ -141,9 +141,7 @@ class RetryMiddleware:
             outgoing = port.prepare(source, started_at, context, self._setting)
             if self._asks:
                 return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
-        if not self._shared.quiet and not enter_gate(
-            self._limits, origin_of_url(request.url), started_at
-        ):
+        if not self._shared.quiet:
             return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
         outcome: Any = None
         prefetch = None

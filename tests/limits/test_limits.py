@@ -71,8 +71,7 @@ def told(
     """A call whose first attempt went the short way and ended like this."""
     call = a_call(limits, origin, now, **options)
     call.is_under_way = True
-    if limits.begins_late:
-        limits.begin(call, 0.0, now)
+    limits.begin(call, 0.0, now)
     return sent(call, failure, now)
 
 

@@ -77,17 +77,15 @@ class Limit(Protocol):
     Attributes:
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
             ``observe`` of its success, are skipped.
-        begins_late: If that attempt fails then, ``begin`` is asked after all, to note the call: it
-            ``is_under_way``, so it can neither wait nor be refused.
     """
 
     shared: Quiet
-    begins_late: bool = False
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """A call begins; return the seconds that its first attempt has to wait.
 
-        ``wait`` is what an earlier limit returned. If it is not 0, ``admit`` is asked after it.
+        ``wait`` is what an earlier limit returned. If it is not 0, ``admit`` is asked after it. A
+        call that ``is_under_way`` was sent while all was quiet: it is only noted.
 
         Raises:
             RetryRefused: With ``send=False``: nothing may be sent.

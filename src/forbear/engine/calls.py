@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..core.call import Extras
     from ..core.policy import RetryPolicy
     from ..core.request import Request
-    from ..limits.limits import Limits
     from .context import CallContext
     from .outgoing import Outgoing
     from .port import AsyncPort, Classifier, CommonPort, Response
@@ -93,8 +92,7 @@ def note_first_attempt(call: Call) -> Call:
     """Note a first attempt that was sent before there was a call."""
     call.attempts += 1
     call.is_under_way = True
-    if call.limits.begins_late:
-        call.limits.begin(call, 0.0, call.started_at)
+    call.limits.begin(call, 0.0, call.started_at)
     return call
 
 
@@ -110,15 +108,6 @@ def note_success(
         gate.good(origin, now, retry=False)
     if settings.events.wants_calls:
         settings.events.log().succeeded_at_once(method, origin, status, now - started_at)
-
-
-def enter_gate(limits: Limits, origin: str, now: float) -> bool:
-    """Notify the gate of a new call; False: other limits have to admit it too."""
-    gate = limits.only_gate
-    if gate is None:
-        return False
-    gate.begin(origin, now)
-    return True
 
 
 def enter(port: CommonPort[Response], call: Call) -> float:

@@ -534,7 +534,7 @@ class BreakerLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Take the first attempt's permit, unless it has to wait."""
-        if not (wait or self.breaker.quiet):
+        if not (wait or self.breaker.quiet or call.is_under_way):
             self._take_permit(call, now)
         return wait
 

@@ -207,8 +207,6 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
 class BudgetLimit(Limit):
     """Lets a budget, perhaps a user's own, count the calls of one transport and allow retries."""
 
-    begins_late = True
-
     def __init__(self, budget: Budget) -> None:
         self.shared = self.budget = budget
         self._scope: Scope = getattr(budget, "scope", "origin")

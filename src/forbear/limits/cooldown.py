@@ -117,7 +117,7 @@ class CooldownLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Delay a first attempt."""
-        if wait or not self._delays_first:
+        if wait or not self._delays_first or call.is_under_way:
             return wait
         return self._delay(call, now)
 

@@ -454,13 +454,12 @@ class GateLimit(Limit):
 
     def __init__(self, gate: RetryGate, breaker: BreakerLimit | None) -> None:
         self.shared = self.gate = gate
-        self.begins_late = gate.scope != "origin"
         self.most_held = MOST_THREADS
         self._breaker = breaker
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Note that a call begins."""
-        if self.begins_late:
+        if self.gate.scope != "origin":
             try:
                 call.own_extras().gate_scope = scope_of(self.gate.scope, call.request)
             except Exception as error:  # of the user's: the call is on its origin

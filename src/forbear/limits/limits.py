@@ -53,7 +53,6 @@ class Limits(Limit):
         listed: The limits, in the order in which they are asked.
         counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
         shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
-        only_gate: The gate, if nothing else has to note that a call begins.
     """
 
     def __init__(
@@ -130,15 +129,10 @@ class Limits(Limit):
 
     def _list(self, *limits: Limit | None) -> None:
         listed = self.listed = tuple(limit for limit in limits if limit is not None)
-        self._beginning_late = tuple(limit for limit in listed if limit.begins_late)
-        self.begins_late = bool(self._beginning_late)
         self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
         self.counts_calls: bool = getattr(self.budget, "counts_calls", False)
         noted = self._noted = [one.shared for one in listed if one.shared is not SILENCE]
         self.shared: Quiet = self if len(noted) > 1 else (noted or [SILENCE])[0]
-        gate = self.gate
-        is_only = gate is not None and self.shared is gate and gate.scope == "origin"
-        self.only_gate = gate if is_only else None
 
     def lent(self, concurrency: ConcurrencyLimit | None, pacing: Pacing | None) -> Limits:
         """Return limits that share all parts, whose transitions another client emits.
@@ -174,7 +168,7 @@ class Limits(Limit):
     # The steps of a call.
 
     def begin(self, call: Call, wait: float, now: float) -> float:
-        for limit in self._beginning_late if call.is_under_way else self.listed:
+        for limit in self.listed:
             wait = limit.begin(call, wait, now)
         return wait
 

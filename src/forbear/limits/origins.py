@@ -172,6 +172,8 @@ class OriginsLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Choose where the first attempt is sent."""
+        if call.is_under_way:
+            return wait
         call.origin, refused_for = self.origins.first(call.origin, now, self._refused_for)
         if refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)

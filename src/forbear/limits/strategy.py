@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 class StrategyLimit(Limit):
     """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
 
-    begins_late = True
-
     def __init__(self, strategy: RetryStrategy) -> None:
         self.shared = self
         self.strategy = strategy

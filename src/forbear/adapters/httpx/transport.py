@@ -19,7 +19,6 @@ from ...engine.calls import (
     call_before_attempt,
     cancelled,
     ended,
-    enter_gate,
     expired,
     wants_status_error,
 )
@@ -35,7 +34,6 @@ from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import aclose_idle, arrived, close_idle, has_ended
 from .errors import close_lost, free_lost_request
 from .port import HttpxPort
-from .request import origin_of_url
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
@@ -218,9 +216,7 @@ class SyncRetrying:
             outgoing = port.prepare(request, started_at, context)
             if self.asks:
                 return run(call_of(port, request, outgoing, started_at, context), port)
-        if not self.shared.quiet and not enter_gate(
-            self.limits, origin_of_url(request.url), started_at
-        ):
+        if not self.shared.quiet:
             return run(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch: PrefetchResult = None
@@ -523,9 +519,7 @@ class AsyncRetrying:
             outgoing = port.prepare(request, started_at, context)
             if self.asks:
                 return await arun(call_of(port, request, outgoing, started_at, context), port)
-        if not self.shared.quiet and not enter_gate(
-            self.limits, origin_of_url(request.url), started_at
-        ):
+        if not self.shared.quiet:
             return await arun(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch: PrefetchResult = None
