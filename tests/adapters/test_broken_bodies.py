@@ -172,7 +172,9 @@ async def test_deadline_exceeded_of_a_body_has_its_story(adapter, server, is_ret
         await adapter.close(response)
     record = forbear.record_of(caught.value)
     assert record.reason is Reason.DEADLINE
-    assert record.reasons == (*["503"] * is_retried, "ReadTimeout")
+    assert record.reasons[:-1] == ("503",) * is_retried
+    # On a busy machine the backstop behind the deadline may come first.
+    assert record.reasons[-1] in ("ReadTimeout", "DeadlineExceeded")
     assert record.attempts[-1].phase is Phase.ANSWERED
     assert caught.value.__notes__ == [f"forbear: {record}"]
 

@@ -218,7 +218,7 @@ async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
             if response is not None:
                 await adapter.close(response)
             assert adapter.is_idle(client)
-        assert server.asked == 1
+        assert server.asked <= 1  # 0: a busy machine has not come to accept it
 
 
 @pytest.mark.parametrize("body", [b"", b": ping\n\n", b"data: unfinished"])
