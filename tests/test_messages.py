@@ -61,6 +61,14 @@ from forbear.testing import (
 Rows = list[tuple[Any, type[Exception], str]]
 INF, NAN = float("inf"), float("nan")
 
+
+class Hours:
+    """A schedule of another library's shape."""
+
+    def delay(self, attempt: int) -> float:
+        return 3600.0 * attempt
+
+
 POLICY: Rows = [
     ({"max_attempts": 0}, ValueError,
         "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
@@ -129,6 +137,9 @@ POLICY: Rows = [
     ({"hint_spread": None}, TypeError, "hint_spread must be a number, got None"),
     ({"on_exhausted": "throw"}, ValueError,
         "on_exhausted must be one of 'return', 'raise', got 'throw'"),
+    *(({name: Hours()}, TypeError, f"{name}.delay must be a function of (attempt, previous, random),"
+        " Hours.delay is not: too many positional arguments")
+        for name in ("backoff", "throttle_backoff")),
     ({"backoff": Exponential}, TypeError,
         "backoff was given the class Exponential: write backoff=Exponential()"),
     ({"throttle_backoff": Fixed}, TypeError, "write throttle_backoff=Fixed(…)"),
@@ -215,6 +226,7 @@ BUDGET: Rows = [
     ({"scope": "host"}, ValueError,
         "scope must be 'origin', 'transport' or a function of the request, got 'host'"),
     ({"scope": None}, ValueError, "scope must be 'origin', 'transport' or a function"),
+    ({"scope": lambda: "x"}, TypeError, "scope must be a function of (request), "),
 ]  # fmt: skip
 
 BREAKER: Rows = [
@@ -331,6 +343,14 @@ class Forgetful:
     acquire_initial_token = refresh_token = record_success = release = print
 
 
+class Late(Forgetful):
+    """A strategy that does not hear how long it may delay."""
+
+    quiet = True
+
+    def refresh_token(self, token: Any, failure: Any, now: float) -> None: ...
+
+
 AB = ["https://a", "https://b"]
 OBJECTS = {  # what an option takes, and the code that the message writes for it
     "gate": (RetryGate, "RetryGate()"),
@@ -372,6 +392,15 @@ OPTIONS: Rows = [  # of every transport
     ({"body_buffer": True}, ValueError, "body_buffer"),
     ({"cooldown": "on"}, ValueError, "cooldown must be one of 'off', 'retries', 'all', got 'on'"),
     ({"origins": AB}, TypeError, "origins must be Origins"),
+    ({"retry_if": lambda response, attempt: None}, TypeError,
+        "retry_if must be a function of (response)"),
+    ({"before_attempt": lambda request: None}, TypeError,
+        "before_attempt must be a function of (request, attempt)"),
+    ({"on_event": [lambda: None]}, TypeError, "on_event must be a function of (event)"),
+    ({"on_event": ["print"]}, TypeError, "str is not: 'print' is not a callable object"),
+    ({"random": 0.5}, TypeError, "random must be a function of (), float is not"),
+    ({"strategy": Late()}, TypeError, "must be a function of (token, failure, now, latest=),"
+        " Late.refresh_token is not: got an unexpected keyword argument 'latest'"),
     ({"strategy": Forgetful()}, TypeError, "strategy has no attribute quiet"),
 ]  # fmt: skip
 

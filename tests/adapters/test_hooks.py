@@ -85,6 +85,46 @@ async def test_a_listener_that_raises_is_warned_of_once_with_its_text(adapter, q
     assert not caught[0].filename.startswith(forbear.__path__[0])
 
 
+class Nightly:
+    """A schedule that has a mistake."""
+
+    def __init__(self, delays):
+        self.delays = delays
+
+    def delay(self, attempt, previous, random):
+        return self.delays["first"]
+
+
+@pytest.mark.parametrize(("delays", "says"), [
+    ({}, "raised KeyError in Nightly.delay: 'first'"),
+    ({"first": None}, "raised ValueError: Nightly.delay returned None"),
+    ({"first": "5"}, "raised ValueError: Nightly.delay returned '5'"),
+    ({"first": -1}, "raised ValueError: Nightly.delay returned -1"),
+])  # fmt: skip
+async def test_a_schedule_that_fails_is_warned_of_once(adapter, quick, caplog, delays, says):
+    """It ends each call without a retry, and where no logging is set up nothing else says so."""
+    options = {"policy": RetryPolicy(backoff=Nightly(delays)), **quick}
+    async with adapter.client([503, 503], **options) as client:
+        with pytest.warns(UserWarning, match=f"{says}; the call is not retried") as caught:
+            responses = [await adapter.call(client, "GET", URL) for _ in range(2)]
+    assert {record_of(response).reason for response in responses} == {"strategy-failed"}
+    assert len(caught) == 1
+    (line,) = logged(caplog)
+    assert line.endswith("; the call is not retried (logged once)")
+
+
+async def test_a_retry_if_that_fails_is_warned_of_once(adapter, quick):
+    def is_busy(response):
+        raise KeyError("state")
+
+    says = r"retry_if raised KeyError in .*: 'state'; the call goes on without it"
+    async with adapter.client([200, 200], retry_if=is_busy, **quick) as client:
+        with pytest.warns(UserWarning, match=says) as caught:
+            responses = [await adapter.call(client, "GET", URL) for _ in range(2)]
+    assert [response.status_code for response in responses] == [200, 200]
+    assert len(caught) == 1
+
+
 # --- before_attempt ---------------------------------------------------------------------------
 
 

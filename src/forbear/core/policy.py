@@ -18,6 +18,7 @@ from .checks import (
     check_duration,
     check_number,
     check_positive_int,
+    check_takes,
     shown,
     suggesting,
     texts,
@@ -326,7 +327,8 @@ class RetryPolicy(Frozen):
 
 
 def check_backoff(name: str, value: object) -> None:
-    if not callable(getattr(value, "delay", None)):
+    delay = getattr(value, "delay", None)
+    if not callable(delay):
         raise TypeError(
             f"{name} must be Exponential(…), Fixed(…) or an object with"
             f" delay(attempt, previous, random), got {shown(value)}"
@@ -334,6 +336,8 @@ def check_backoff(name: str, value: object) -> None:
     if isinstance(value, type):
         code = tool("migration").code_of_class(value)
         raise TypeError(f"{name} was given the class {value.__name__}: write {name}={code}")
+    if not type(value).__module__.startswith("forbear."):  # ours do, and each request may have one
+        check_takes(f"{name}.delay", delay, "attempt", "previous", "random")
 
 
 def status_set(name: str, value: object) -> frozenset[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from .checks import shown
+from .checks import check_takes, shown
 from .headers.fields import Names, collect
 
 TYPE_CHECKING = False
@@ -174,6 +174,8 @@ def check_scope(scope: object, *names: str) -> None:
     if not callable(scope) and scope not in names:
         allowed = f"{', '.join(map(repr, names))} or a function of the request"
         raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
+    if callable(scope):
+        check_takes("scope", scope, "request")
 
 
 def scope_of(scope: Scope, request: Request) -> str:

@@ -394,8 +394,11 @@ def closed(port: CommonPort[Response], call: Call) -> Response:
 
 def ended(settings: Settings, call: Call) -> None:
     """Emit that the call is over, and log what a plug-in of the user's raised meanwhile."""
-    if call.extras.plugin_error is not None:
-        settings.events.log().hook_failed(settings.plugin_name, call.extras.plugin_error)
+    error = call.extras.plugin_error
+    if error is not None:
+        is_end = call.stop is not None and call.stop.reason is Reason.STRATEGY_FAILED
+        log = settings.events.log()
+        log.hook_failed(settings.plugin_name, error, ends_retries=is_end)
         call.own_extras().plugin_error = None
     if settings.wants_ends:
         settings.events.log().ended(call, settings.clock.monotonic())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import NO_EXTRAS
@@ -90,13 +89,6 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, UserWarning, stacklevel=level)
-
-
-def warn_of_listener(listener: str, error: Exception) -> None:
-    """Warn of a listener that raised, with its text: events contain nothing that is secret."""
-    # Where a filter turns warnings into errors, this one must not cost the caller a response.
-    with suppress(Exception):
-        warn(f"{listener} raised {type(error).__name__}: {error}; the call goes on without it")
 
 
 def let_signals_through(error: Exception) -> None:

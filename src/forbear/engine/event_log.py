@@ -8,6 +8,7 @@ shared state of a transport, to be read at any moment.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from logging import DEBUG, INFO, getLogger
 from math import inf
@@ -18,7 +19,7 @@ from ..limits import Locked
 from ..limits.limits import Limits
 from . import events
 from .current import scope_of_call
-from .errors import let_signals_through, warn_of_listener
+from .errors import let_signals_through, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -272,10 +273,25 @@ class EventLog(Locked):
         fields = {"header": header, "hint": switch}
         self._log(events.NESTED_RETRY, (header, switch), fields, once=header)
 
-    def hook_failed(self, hook: str, error: object, did: str = "raised") -> None:
-        """Log once per hook that a function of the user's raised; its text may hold secrets."""
-        values = hook, did, type(error).__name__
-        self._log(events.HOOK_FAILED, values, {"hook": hook}, once=hook)
+    def hook_failed(
+        self, hook: str, error: object, did: str = "raised", *, ends_retries: bool = False
+    ) -> None:
+        """Log once per hook that a function of the user's failed, and warn.
+
+        Only the warning has the error's text, which may hold secrets: many set up no logging, and a
+        schedule that always fails would end their calls without a word.
+        """
+        kind, place, text = type(error).__name__, "", ""
+        if isinstance(error, Exception):
+            name, text = raised_in(error), f": {error}"
+            place = f" in {name}" if name and not hook.endswith(name) else ""
+        then = "the call is not retried" if ends_retries else "the call goes on without it"
+        if hook + place not in self._logged:
+            # Where a filter makes it an error, it must not cost the caller a response.
+            with suppress(Exception):
+                warn(f"{hook} {did} {kind}{place}{text}; {then}")
+        values = hook, did, kind + place if ends_retries else kind, then
+        self._log(events.HOOK_FAILED, values, {"hook": hook}, once=hook + place)
 
     def _log(
         self, line: Line, values: tuple[object, ...], fields: Mapping[str, object], once: str = ""
@@ -288,7 +304,15 @@ class EventLog(Locked):
 
     def _listener_failed(self, listener: object, error: Exception) -> None:
         let_signals_through(error)
-        hook = f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}"
-        if hook not in self._logged:
-            warn_of_listener(hook, error)
-        self.hook_failed(hook, error)
+        name = getattr(listener, "__qualname__", type(listener).__name__)
+        self.hook_failed(f"on_event {name}", error)
+
+
+def raised_in(error: Exception) -> str:
+    """Return the name of the function outside forbear that an error came through first, if any."""
+    place = error.__traceback__
+    while place is not None:
+        frame, place = place.tb_frame, place.tb_next
+        if not frame.f_globals.get("__name__", "").startswith("forbear."):
+            return frame.f_code.co_qualname
+    return ""

@@ -474,7 +474,7 @@ NESTED_RETRY = Line(
     "nested_retry", WARNING,
     "an SDK above retries too (%s): attempts multiply; turn its retries off with %s",
 )  # fmt: skip
-HOOK_FAILED = Line("hook_failed", ERROR, "%s %s %s; the call goes on without it (logged once)")
+HOOK_FAILED = Line("hook_failed", ERROR, "%s %s %s; %s (logged once)")
 BUDGET_LOST = Line(
     "shared_budget_lost", ERROR,
     "fleet budget %s: %s (%s); a budget of this process stands in until it is back",

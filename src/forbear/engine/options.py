@@ -11,7 +11,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
-from ..core.checks import check_bool, shown, to_install, tool
+from ..core.checks import check_bool, check_takes, shown, to_install, tool
 from ..core.event_streams import EventStreams
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
@@ -156,8 +156,25 @@ MUST_BE: dict[str, tuple[str, type | tuple[str, ...]]] = {
     "pacing": ("a Pacing, or None for none", ("turn",)),
     "event_streams": ("EventStreams(), or None for the default", EventStreams),
     "idempotency": ("IdempotencyKeys(), or None", ("covers",)),
-    "retry_if": ("a function", ("__call__",)),
-    "before_attempt": ("a function", ("__call__",)),
+}
+# The arguments of what users may write themselves.
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "retry_if": ("response",),
+    "before_attempt": ("request", "attempt"),
+    "random": (),
+}
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "strategy": {
+        "acquire_initial_token": ("scope", "now"),
+        "refresh_token": ("token", "failure", "now", "latest="),
+        "record_success": ("token", "now"),
+        "release": ("token", "now"),
+    },
+    "budget": {
+        "deposit": ("scope", "now"),
+        "spend": ("scope", "cost", "now"),
+        "refund": ("scope", "cost"),
+    },
 }
 
 
@@ -222,7 +239,7 @@ def check_values(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
                 )
         if given["hedge"] is not None:
             raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
-        check_has("strategy", strategy, STRATEGY)
+        check_has("strategy", strategy, METHODS["strategy"])
         check_quiet(strategy)
     for option, (wanted, fits) in MUST_BE.items():
         value = given[option]
@@ -234,6 +251,13 @@ def check_values(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
             is_right = all(hasattr(value, name) for name in fits)
         if not is_right:
             raise TypeError(f"{option} must be {wanted}, got {shown(value)}")
+    for option, takes in FUNCTIONS.items():
+        if given[option] is not None:
+            check_takes(option, given[option], *takes)
+    for option, methods in METHODS.items():
+        if given[option] is not None:
+            for method, takes in methods.items():
+                check_takes(f"{option}.{method}", getattr(given[option], method), *takes)
     if given["clock"] is not None:
         check_has("clock", given["clock"], ("monotonic", "time", "sleep", "asleep"))
     listeners = given["on_event"]
@@ -242,6 +266,8 @@ def check_values(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
             f"on_event must be a list of functions, got one: write on_event=[{shown(listeners)}]"
         )
     given["on_event"] = listeners = tuple(listeners)
+    for listener in listeners:
+        check_takes("on_event", listener, "event")
     for listener in filter(is_async, listeners):
         raise TypeError(
             f"on_event must be plain functions, got the coroutine function {shown(listener)}, which"
@@ -262,9 +288,6 @@ def is_async(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  # inspected, not tested for
     )
-
-
-STRATEGY = ("acquire_initial_token", "refresh_token", "record_success", "release")
 
 
 def check_has(option: str, value: object, methods: Iterable[str]) -> None:

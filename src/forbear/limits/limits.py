@@ -12,7 +12,7 @@ from random import random as system_random
 from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS, Call, Limit, Plan
-from ..core.checks import check_choice, suggesting
+from ..core.checks import check_choice, shown, suggesting
 from ..core.decide import plan_retry
 from ..core.outcome import TIMEOUT_KINDS, TIMEOUT_STATUSES, FailureKind, GiveUp, Phase, Reason
 from ..core.request import Request
@@ -306,8 +306,12 @@ class Schedule(Limit):
             # would begin at its cap. A fast first retry does not advance it.
             attempt = call.attempts - call.off_schedule
             delay = backoff.delay(attempt, call.last_backoff, call.random)
-            if not 0 <= delay < inf:  # NaN too
-                raise ValueError(f"the backoff returned {delay!r} s")
+            try:
+                is_right = 0 <= delay < inf  # NaN is not
+            except TypeError:  # None, most likely: a return was forgotten
+                is_right = False
+            if not is_right:
+                raise ValueError(f"{type(backoff).__qualname__}.delay returned {shown(delay)}")
             if delay > latest:
                 delay = cut_to(latest, backoff, attempt, call, delay)
             call.last_backoff = delay
