@@ -29,15 +29,16 @@ class Answer:
         lines: Header lines that replace those of the same names; None: left out.
         shift: The body begins that many bytes later than it says.
         content: In place of the origin's.
+        rest: Answers in its place if a range is asked for.
     """
 
     def __init__(
         self, cut=None, *, head_cut=None, rst=False, stall=False, drip=0.0, status=None, chunked=False, ranges=True,
-        lines=(), shift=0, content=None,
+        lines=(), shift=0, content=None, rest=None,
     ):  # fmt: skip
         self.cut, self.head_cut, self.rst, self.stall, self.drip = cut, head_cut, rst, stall, drip
         self.status, self.chunked, self.ranges = status, chunked, ranges
-        self.lines, self.shift, self.content = dict(lines), shift, content
+        self.lines, self.shift, self.content, self.rest = dict(lines), shift, content, rest
 
     def __repr__(self):
         return f"Answer({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
@@ -84,12 +85,13 @@ class Origin(Listening):
 
     Attributes:
         requests: Heads as they arrived.
+        furthest: So many bytes of the content have been sent, from its beginning.
     """
 
     def __init__(self, content, answers, *, coding=None):
         self.content, self.coding = content, coding
         self._answers = list(answers)
-        self.requests = []
+        self.requests, self.furthest = [], 0
         super().__init__()
 
     @property
@@ -110,11 +112,17 @@ class Origin(Listening):
         with self.lock:
             self.requests.append(request)
             answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
+        asked = RANGE.search(request)
+        if asked and answer.rest is not None:
+            answer = answer.rest
         head, body = answer.made(request, self.content, self.coding)
         if answer.head_cut is not None:
             sock.sendall(head[: answer.head_cut])
             return self._end(sock, answer)
         sent = body if answer.cut is None else body[: answer.cut]
+        if head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 206")):
+            place = int(asked[1]) if b" 206 " in head[:13] else 0
+            self.furthest = max(self.furthest, place + len(sent))
         if answer.drip:
             sock.sendall(head)
             for at in range(len(sent)):

@@ -7,7 +7,7 @@ another place shows. Parts count from 0: what is missing of 200,000 bytes after 
 
 import gzip
 import random
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import anyio
 import pytest
@@ -18,6 +18,7 @@ from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetrySchedule
 from forbear.testing.steps import parse_step
 
 from .foreign import Foreign, stream_of
+from .origin import Answer, Origin
 from .test_bodies import one_shot
 from .test_close import note_waits
 
@@ -28,6 +29,7 @@ SIZE = 200_000
 WHOLE = parse_step(f"200;body={SIZE}").content
 OF_V1 = f";body={SIZE};etag=v1"
 CUT = f"cut:70001{OF_V1}"
+LONG = ";body=700000;etag=v1"  # more than 10 times 64 KiB
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 
 
@@ -82,16 +84,16 @@ async def test_a_broken_download_goes_on_where_it_broke(adapter, server, options
 
 @pytest.mark.smoke
 async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapter, server, options):
-    """Attempts count only those that brought little: here 9 cuts under a limit of 3 attempts.
+    """Each 64 KiB gives one back: here 9 cuts under a limit of 3 attempts.
 
     Nor does total_timeout bound a body: it ends at the hand-over.
     """
-    server.script("/file", *[f"cut:20001{OF_V1}"] * 9, f"200{OF_V1}")
+    server.script("/file", *[f"cut:70001{LONG}"] * 9, f"200{LONG}")
     options["policy"] = POLICY.replace(total_timeout=2.0)
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file")
-    assert response.content == WHOLE
-    assert forbear.record_of(response).resumed == tuple(20_001 * n for n in range(1, 10))
+    assert response.content == parse_step(f"200{LONG}").content
+    assert forbear.record_of(response).resumed == tuple(70_001 * n for n in range(1, 10))
     assert len(server.requests("/file")) == 10
     assert options["clock"].sleeps == [1.0] * 9
 
@@ -100,8 +102,8 @@ async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapte
 async def test_attempts_without_progress_count(adapter, server, options, each):
     """The first answer and two that bring nothing are three; the body's error has the story.
 
-    So are two that bring less than 64 KiB and than a tenth of what is left: with a byte for each
-    connection a server could keep a download going for hours.
+    So are two that bring less than 64 KiB: with a byte for each connection a server could keep a
+    download going for hours.
     """
     server.script("/file", CUT, f"cut:{each}{OF_V1}")
     async with adapter.client(**options) as client:
@@ -115,6 +117,48 @@ async def test_attempts_without_progress_count(adapter, server, options, each):
     assert "gave up: attempts-exhausted" in str(record)
 
 
+FAR = random.Random(9).randbytes(700_000)
+NOTHING, V2 = Answer(status=304, content=b""), {"ETag": '"v2"'}
+SERVERS = {
+    "64 KiB each": [Answer(65_536)],
+    "a tenth each": [Answer(70_000)],
+    "little each": [Answer(20_001)],
+    "a failure between": [Answer(70_001), Answer(0)] * 9,
+    "ignores ranges": [Answer(100_000, ranges=False)],
+    "ignores ranges, further each time": [Answer(70_000 * n, ranges=False) for n in range(1, 10)],
+    "416": [Answer(100_000, rest=Answer(status=416, content=b""))],
+    "304": [Answer(100_000, rest=NOTHING)],
+    "another version": [Answer(100_000, rest=Answer(100_000, lines=V2))],
+    "half a head": [Answer(100_000, rest=Answer(head_cut=30))],
+    "gone": [Answer(100_000, rest=Answer(status=404, content=b""))],
+}
+
+
+def any_server(seed):
+    """Twelve answers of a server that does anything; the last one repeats."""
+    chance, found = random.Random(seed), []
+    for cut in chance.choices((0, 1, 20_001, 65_536, 70_001, 200_001, None), k=12):
+        kinds = [{}, {}, {"ranges": False}, {"lines": V2}, {"status": 503}, {"rest": NOTHING}]
+        found.append(Answer(cut, **chance.choice([*kinds, {"rest": Answer(head_cut=60)}])))
+    return found
+
+
+@pytest.mark.smoke
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_no_server_has_a_download_requested_without_end(adapter, quick, is_streamed):
+    """Requests ≤ max_attempts + bytes that came / 64 KiB, however the body is read."""
+    async with adapter.client(**quick, policy=POLICY, budget=None) as client:
+        for name, answers in [*SERVERS.items(), *((n, any_server(n)) for n in range(20))]:
+            with Origin(FAR, answers) as origin:
+                with suppress(adapter.transport_error):
+                    fetch = adapter.open if is_streamed else adapter.call
+                    response = await fetch(client, "GET", origin.url)
+                    await adapter.read(response)
+                    assert response.content == FAR or response.status_code == 404, name
+                assert len(origin.requests) <= 3 + origin.furthest // 65_536, name
+
+
 async def test_a_resumption_is_under_the_budget(adapter, server, options):
     """A request for the rest costs a fifth of a hinted retry; with nothing left it is an error.
 
@@ -122,12 +166,12 @@ async def test_a_resumption_is_under_the_budget(adapter, server, options):
     """
     events = []
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
-    server.script("/file", f"cut:20001{OF_V1}")
+    server.script("/file", f"cut:70001{LONG}")
     async with adapter.client(**{**options, "budget": budget}, on_event=[events.append]) as client:
         with pytest.raises(adapter.cut_error) as caught:
             await adapter.download(client, server.url + "/file")
     record = forbear.record_of(caught.value)
-    assert record.resumed == (20_001, 40_002, 60_003, 80_004, 100_005)
+    assert record.resumed == tuple(70_001 * n for n in range(1, 6))
     assert record.reason is Reason.BUDGET_EXHAUSTED
     assert isinstance(events[-1], GaveUp)
     assert [event.result for event in events if isinstance(event, Resumption)] == ["resumed"] * 5
@@ -254,13 +298,13 @@ async def test_what_is_not_resumed(adapter, server, options, first, more, method
 
 
 async def test_after_a_retry_a_download_resumes_too(adapter, server, options):
-    """A call that went through the loop; its attempts before the answer no longer count."""
-    server.script("/file", 503, 503, CUT, f"cut:0{OF_V1}", f"200{OF_V1}")
+    """A call that went through the loop: of its attempts 64 KiB of the body give one back."""
+    server.script("/file", 503, CUT, f"cut:0{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file")
     assert response.content == WHOLE
     record = forbear.record_of(response)
-    assert [attempt.status for attempt in record.attempts] == [503, 503, None, None, 206]
+    assert [attempt.status for attempt in record.attempts] == [503, None, None, 206]
     assert record.resumed == (70_001, 70_001)
     assert record.reason is None
 

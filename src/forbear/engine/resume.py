@@ -39,22 +39,23 @@ if TYPE_CHECKING:
     from .port import Classifier
     from .settings import Settings
 
-LEAST_PROGRESS = 65_536  # bytes, or a tenth of what was left; less counts as a failed attempt
+PROGRESS = 65_536  # bytes of a body that give an attempt back
 
 
-def note_progress(call: Call, new_bytes: int, missing: int | None) -> None:
-    """Count attempts anew if enough of a body was received: only the rest will be requested.
+def note_progress(call: Call, new_bytes: int, received: int) -> None:
+    """Give an attempt back for each 64 KiB of a body: only the rest will be requested.
 
-    One byte per connection is not enough, because a server could keep the call going for hours.
+    Never more than that, whatever share of the body it is: so requests ≤ ``max_attempts`` + bytes
+    received / 64 KiB, on any server. One that sends little per connection, or fails between two
+    parts, could else keep the call going for hours.
 
     Args:
         call: Whose body broke.
         new_bytes: Raw bytes received since the body was requested last.
-        missing: Raw bytes that are still to come; None: unknown.
+        received: All raw bytes of the body so far.
     """
-    was_left = inf if missing is None else new_bytes + missing
-    if new_bytes > 0 and new_bytes >= min(LEAST_PROGRESS, was_left / 10):
-        call.attempts = 1
+    earned = received // PROGRESS - (received - new_bytes) // PROGRESS
+    call.attempts = max(1, call.attempts - earned)
 
 
 def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Line]) -> Part:
@@ -312,7 +313,7 @@ class Resumable:
             if new_bytes:
                 call.attempts = 1
         else:
-            note_progress(call, new_bytes, download.missing(self._received))
+            note_progress(call, new_bytes, self._received)
         resumption.received, resumption.progressed = self._received, new_bytes > 0
         resumption.has_ended = self._is_quiet
         # Its time limits held until the response was handed over; ``forbear.deadline`` still does.

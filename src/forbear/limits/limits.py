@@ -304,7 +304,7 @@ class Schedule(Limit):
         else:
             # The schedule's own last wait, not the server's: after an hour's hint the schedule
             # would begin at its cap. A fast first retry does not advance it.
-            attempt = call.attempts - call.off_schedule
+            attempt = max(1, call.attempts - call.off_schedule)  # some may have been given back
             delay = backoff.delay(attempt, call.last_backoff, call.random)
             try:
                 is_right = 0 <= delay < inf  # NaN is not

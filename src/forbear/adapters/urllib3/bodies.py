@@ -412,14 +412,14 @@ class PartialBody(Resumable):
         raise ProtocolError("Connection broken: the rest has another length")
 
     def note_break(self, call: Call) -> bool:
-        """Note that it broke; did anything come since the rest was last requested?"""
-        self.is_broken = False
+        """Note that it broke; did anything come that the call had not had before?"""
+        self.is_broken, view = False, call.request
         if not self._requested_at:
             self.rest = self._original.download(call, self._received)  # type: ignore[assignment]
         new_bytes = self._note_request()
-        if self.rest is None or new_bytes <= 0:
+        if self.rest is None or new_bytes <= 0 or view.bodies > 1:  # begun anew, at byte 0
             return False
-        note_progress(call, new_bytes, self.rest.missing(self._received))
+        note_progress(call, new_bytes, self._received)
         return True
 
     def fields(self) -> tuple[tuple[str, str], tuple[str, str]]:

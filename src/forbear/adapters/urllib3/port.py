@@ -395,6 +395,7 @@ class Urllib3Port(Generic[AnyResponse]):
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
         if self.settings.resume and is_large(raw):
+            view.bodies += 1
             return self._read_large(view, PartialBody(self, response, raw))
         self.load(view.request, response)
         return response

@@ -182,9 +182,10 @@ class Urllib3Request(Request):
         request: The same with the headers of one attempt alone and what the user's hook changed.
         announced: Names of those headers.
         partial: A large body that broke inside the loop, and whose rest is requested.
+        bodies: How many large bodies were begun inside the loop.
     """
 
-    __slots__ = ("announced", "arguments", "partial", "pristine", "request", "streams")
+    __slots__ = ("announced", "arguments", "bodies", "partial", "pristine", "request", "streams")
 
     def __init__(
         self,
@@ -204,6 +205,7 @@ class Urllib3Request(Request):
         self.arguments = arguments
         self.announced: Sequence[str] = ()
         self.partial: PartialBody | None = None
+        self.bodies = 0
 
     def header_lines(self) -> list[tuple[str, str]]:
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
