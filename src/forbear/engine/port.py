@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from ..core.call import Call, Prefetched
+    from ..core.headers.ranges import Part
     from ..core.outcome import Failure
     from ..core.record import Story
     from ..core.request import Request
@@ -134,6 +135,22 @@ class Port(Classifier, Library[Response], Protocol[Response]):
         ...
 
 
+class Rests(Protocol[Seen_contra]):
+    """A port whose library hands over the rest of a body as a response of its own."""
+
+    def rest_of(self, call: Call, response: Seen_contra) -> Part:
+        """Say what the response is to the download that is resumed."""
+        ...
+
+    def keep_slot(self, call: Call, response: Seen_contra) -> None:
+        """Let the body keep the slot of its attempt, while it is to come."""
+        ...
+
+
+class ResumingPort(Port[Response], Rests[Response], Protocol[Response]):
+    """A synchronous one."""
+
+
 class Inspection(Protocol):
     """The body under a copy of a response; what is awaited, an asynchronous one has."""
 
@@ -191,6 +208,10 @@ class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Re
     async def hand_over(self, call: Call, response: Response) -> Response | None: ...
 
     async def close_unused(self, response: Response | Exception | None) -> None: ...
+
+
+class AsyncResumingPort(AsyncPort[Response], Rests[Response], Protocol[Response]):
+    """An asynchronous one of those whose rests are handed over as responses."""
 
 
 class Sendable(Protocol):

@@ -25,6 +25,7 @@ from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.record import MOST_NOTES
 from .calls import body_broke, with_story
+from .errors import Interrupted
 from .loop import arun, run
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..core.record import Story
-    from .port import Classifier
+    from .port import AsyncResumingPort, Classifier, Response, ResumingPort
     from .settings import Settings
 
 PROGRESS = 65_536  # bytes of a body that give an attempt back
@@ -75,6 +76,38 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
         extras.resumed = (*extras.resumed, at)[-MOST_NOTES:]
         emit(settings, call, "resumed")
     return part
+
+
+def hand_over_rest(port: ResumingPort[Response], call: Call, response: Response) -> Response | None:
+    """Return the response that brings the rest of a body; None: nothing was missing.
+
+    Raises:
+        Interrupted: It is not the rest.
+    """
+    part = port.rest_of(call, response)
+    if part is Part.CONTINUES:
+        if call.extras.slot is not None:
+            port.keep_slot(call, response)
+        return response
+    port.discard(call, response)
+    if part is Part.COMPLETE:
+        return None
+    raise Interrupted
+
+
+async def ahand_over_rest(
+    port: AsyncResumingPort[Response], call: Call, response: Response
+) -> Response | None:
+    """Do as ``hand_over_rest``; a change there belongs here too."""
+    part = port.rest_of(call, response)
+    if part is Part.CONTINUES:
+        if call.extras.slot is not None:
+            port.keep_slot(call, response)
+        return response
+    await port.discard(call, response)
+    if part is Part.COMPLETE:
+        return None
+    raise Interrupted
 
 
 def deadline_after_hand_over(settings: Settings, call: Call) -> float:

@@ -33,7 +33,6 @@ from ...engine.calls import (
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, Backstop, SystemClock, wake
 from ...engine.errors import (
     DeadlineCut,
-    Interrupted,
     classify_status,
     has_error_event,
     let_signals_through,
@@ -507,15 +506,7 @@ class AiohttpPort:
 
     async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse | None:
         if call.resumption is not None:
-            part = self.rest_of(call, response)
-            if part is Part.CONTINUES:
-                if call.extras.slot is not None:
-                    self.keep_slot(call, response)
-                return response
-            await self.discard(call, response)
-            if part is Part.COMPLETE:
-                return None
-            raise Interrupted
+            return await resumption.ahand_over_rest(self, call, response)
         self.finish(call, response)
         if wants_status_error(call):
             await self.discard(call, response)

@@ -17,8 +17,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...core.call import NO_EXTRAS
-from ...core.headers.fields import begins_events
-from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
 from ...engine.calls import free_slot
 from ...engine.errors import let_signals_through
@@ -34,8 +32,6 @@ from ...engine.inspection import (
     seconds_to_look,
     too_late,
 )
-from ...engine.outgoing import sent_request
-from ...engine.resume import AsyncResumable, SyncResumable
 from .connections import (
     UNKNOWN,
     Arriving,
@@ -50,12 +46,9 @@ from .errors import own_error
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from httpx import AsyncByteStream, Request, Response, SyncByteStream
+    from httpx import Request, Response
 
-    from ...core.call import Call, Extras
-    from ...core.event_streams import EventStream
-    from ...core.headers.ranges import Download
-    from ...core.record import Story
+    from ...core.call import Extras
     from ...engine.outgoing import Outgoing
     from .port import HttpxPort
 
@@ -406,26 +399,6 @@ async def aprefetch_body(
     return WHOLE
 
 
-class Resuming(SyncResumable):
-    """A body that the caller streams; its errors are the library's own."""
-
-    def __next__(self) -> bytes:
-        try:
-            return super().__next__()
-        except Exception as error:
-            raise own_error(error, self._port.library.module)  # noqa: B904  # mostly the same one
-
-
-class AsyncResuming(AsyncResumable):
-    """Its asynchronous counterpart."""
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await super().__anext__()
-        except Exception as error:
-            raise own_error(error, self._port.library.module)  # noqa: B904
-
-
 class SlottedBody:
     """A body that was handed over, and gives back the slot of its attempt at its end."""
 
@@ -617,43 +590,3 @@ class AsyncShown:
         return super().read()  # type: ignore[misc, no-any-return]
 
     content = property(read)
-
-
-class HttpxOriginal:
-    """The head of the response whose body may be resumed.
-
-    A small body that was too slow to be prefetched, and has no validator, is requested again as a
-    whole. It continues only if its bytes begin with those that the caller has, because then all
-    that the caller gets is the second response, byte for byte.
-    """
-
-    shows_deadline = True
-
-    def __init__(self, port: HttpxPort, response: Response) -> None:
-        self._port = port
-        self._status, self._headers = response.status_code, response.headers
-        self._extensions = response.extensions
-
-    def begins_events(self) -> bool:
-        return begins_events(self._status, self._headers.raw)
-
-    def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
-        asked, status, lines = sent_request(call), self._status, self._headers.raw
-        if not received and asked.method != "HEAD" and begins_events(status, lines):
-            from ...core.event_streams import event_stream  # loaded with the first that breaks
-
-            return event_stream(status, lines)
-        found = download_of(asked.method, asked.headers.raw, status, lines)
-        if found is None and asked.method == "GET" and status in (200, 206):
-            return Repeat(status, lines)
-        return found
-
-    def stream_of(self, response: Response | None) -> SyncByteStream | AsyncByteStream:
-        if response is None:
-            return self._port.byte_stream(b"")
-        if "network_stream" in response.extensions:
-            self._extensions["network_stream"] = response.extensions["network_stream"]
-        return response.stream
-
-    def attach(self, story: Story) -> None:
-        self._extensions[SETTING] = story

@@ -13,11 +13,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ...core.headers.hints import READ_BYTES
-from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import SETTING
 from ...engine import outgoing as outgoings
-from ...engine import resume as resumption
 from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
 from ...engine.errors import classify_status, has_error_event, note_quotas
 from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless
@@ -31,7 +29,7 @@ from ...engine.outgoing import (
     stop_outer,
 )
 from ...engine.settings import OFF
-from .bodies import KEPT_BYTES, HttpxOriginal, length_to_prefetch
+from .bodies import KEPT_BYTES, length_to_prefetch
 from .connections import UNKNOWN, is_reused
 from .errors import classify, free_lost_slots, is_inside, own_error, status_error
 from .request import (
@@ -43,6 +41,7 @@ from .request import (
     Guard,
     Hop,
     HttpxRequest,
+    Timeouts,
     mark_redirect,
     origin_of_url,
     triples,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from httpx import URL, Request, Response
 
     from ...core.call import Call, Prefetched
+    from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
@@ -82,6 +82,7 @@ class HttpxPort:
     """
 
     body_name = "stream"
+    timeouts: type[Timeouts]
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
@@ -149,7 +150,7 @@ class HttpxPort:
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline."""
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
-        timeouts = self.streams.timeouts(extensions.get("timeout") or ())
+        timeouts = self.timeouts(extensions.get("timeout") or ())
         outgoing.timeouts = extensions["timeout"] = timeouts
         timeouts.begin(self.clock, deadline_at, extensions.get("trace"))
         if outgoing.policy.attempt_timeout is not None:
@@ -373,15 +374,9 @@ class HttpxPort:
         if type(stream) not in self.ready or (
             type(stream) is self.prefetched and not stream.is_whole()
         ):
-            original, keeps = HttpxOriginal(self, response), False
-            if type(stream) is self.prefetched:
-                keeps = stream.is_late()
-            resuming, events = self.streams.resuming, None
-            if self.awaits_events:
-                from ...engine.streams import whole_events
+            from .resume import watch_body
 
-                events = whole_events(self.settings, response.status_code, response.headers.raw)
-            response.stream = resuming(self, stream, begin, original, keeps=keeps, events=events)
+            watch_body(self, response, begin)
 
     def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
         """Let a body that the caller streams run under ``forbear.deadline`` alone."""
@@ -399,8 +394,10 @@ class HttpxPort:
 
     def rest_of(self, call: Call, response: Response) -> Part:
         """Say what the response is to the download that is being resumed."""
+        from ...engine.resume import accept_part  # loaded with the stream that is resumed
+
         status, lines = response.status_code, response.headers.raw
-        part = resumption.accept_part(self.settings, call, status, lines)
+        part = accept_part(self.settings, call, status, lines)
         if call.outgoing is not None and call.outgoing.timeouts is not None:
             call.outgoing.timeouts.reopen(call.deadline_at)
         return part

@@ -12,7 +12,6 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.headers.ranges import Part
 from ...core.record import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
@@ -24,7 +23,7 @@ from ...engine.calls import (
 )
 from ...engine.clock import BACKSTOP, Backstop
 from ...engine.current import CURRENT
-from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
+from ...engine.errors import DeadlineCut, HedgeFinished, let_signals_through
 from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run
 from ...engine.outgoing import ConsumedBody, call_after_first, call_of, next_request, sent_request
@@ -34,6 +33,7 @@ from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import aclose_idle, arrived, close_idle, has_ended
 from .errors import close_lost, free_lost_request
 from .port import HttpxPort
+from .request import AsyncTimeouts, Timeouts
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ current = CURRENT.get
 
 class SyncHttpxPort(HttpxPort):
     """The port of ``RetryTransport``."""
+
+    timeouts = Timeouts
 
     def __init__(self, settings: Settings, library: Library, inner: BaseTransport) -> None:
         super().__init__(settings, library, inner, library.sync)
@@ -95,7 +97,7 @@ class SyncHttpxPort(HttpxPort):
         if hasattr(response.extensions.get("network_stream"), "__dict__"):
             is_ours_alone = response.extensions.get("http_version") in HTTP_1
             if is_ours_alone and response.status_code != 101:
-                response.stream = self.library.deadline_reads(response, outgoing.timeouts)
+                response.stream = self.streams.deadline_reads(response, outgoing.timeouts)
 
     def close_unused(self, response: Response | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
@@ -149,15 +151,9 @@ class SyncHttpxPort(HttpxPort):
 
     def hand_over(self, call: Call, response: Response) -> Response | None:
         if call.resumption is not None:
-            part = self.rest_of(call, response)
-            if part is Part.CONTINUES:
-                if call.extras.slot is not None:
-                    self.keep_slot(call, response)
-                return response
-            self.discard(call, response)
-            if part is Part.COMPLETE:
-                return None
-            raise Interrupted
+            from ...engine.resume import hand_over_rest  # loaded with the stream that is resumed
+
+            return hand_over_rest(self, call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
             body = self.discard(call, response)
@@ -283,6 +279,8 @@ class SyncRetrying:
 
 class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
+
+    timeouts = AsyncTimeouts
 
     def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
         super().__init__(settings, library, inner, library.asynchronous)
@@ -453,15 +451,9 @@ class AsyncHttpxPort(HttpxPort):
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:
         if call.resumption is not None:
-            part = self.rest_of(call, response)
-            if part is Part.CONTINUES:
-                if call.extras.slot is not None:
-                    self.keep_slot(call, response)
-                return response
-            await self.discard(call, response)
-            if part is Part.COMPLETE:
-                return None
-            raise Interrupted
+            from ...engine.resume import ahand_over_rest
+
+            return await ahand_over_rest(self, call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
             body = await self.discard(call, response)

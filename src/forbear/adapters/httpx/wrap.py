@@ -5,26 +5,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.checks import shown
 from ...core.policy import RetryPolicy
 from ...engine.errors import warn
 from ...engine.settings import PREFETCH, Settings, options_of_client
-from .bodies import (
-    AsyncInspection,
-    AsyncPrefetched,
-    AsyncResuming,
-    AsyncShown,
-    AsyncSlotted,
-    Inspection,
-    Prefetched,
-    Resuming,
-    Shown,
-    Slotted,
-)
-from .connections import AsyncBounded, Bounded, DeadlineReads
-from .request import AsyncBodyGuard, AsyncTimeouts, BodyGuard, Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...engine.port import Inspection as Inspected
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .bodies import InspectedBody, PrefetchedBody
+    from .bodies import PrefetchedBody
     from .request import Guard
     from .transport import AsyncRetrying, SyncRetrying
 
@@ -57,54 +44,54 @@ class Library:
         self.deadline_exceeded = deadline_exceeded
         self.own = module.HTTPTransport, module.AsyncHTTPTransport
         self.byte_stream: type[ByteStream] = module.ByteStream
-        base = module.SyncByteStream
-        self.sync = Streams(
-            base, BodyGuard, Bounded, Prefetched, Resuming, Inspection, Slotted, Timeouts
-        )
-        self.deadline_reads: Any = type("DeadlineReadsStream", (DeadlineReads, base), {})
-        base = module.AsyncByteStream
-        self.asynchronous = Streams(
-            base,
-            AsyncBodyGuard,
-            AsyncBounded,
-            AsyncPrefetched,
-            AsyncResuming,
-            AsyncInspection,
-            AsyncSlotted,
-            AsyncTimeouts,
-        )
-        self.sync.shown = type("Response", (Shown, module.Response), {})
-        self.asynchronous.shown = type("Response", (AsyncShown, module.Response), {})
         # Streams that stay as they are: read already, or watched by a forbear transport below.
-        both = self.sync, self.asynchronous
-        watched = {kind for one in both for kind in (one.prefetched, one.resuming)}
-        self.ready = frozenset({self.byte_stream, *watched})
+        self.ready: set[type] = {self.byte_stream}
+        self.sync = Streams(module, "Sync", self.ready)
+        self.asynchronous = Streams(module, "Async", self.ready)
+
+
+# Ours of each library, each with the module and the name of the part that is not the library's. The
+# libraries insist on streams and responses of their own classes.
+KINDS = {
+    "bounded": ("connections", "Bounded"),
+    "deadline_reads": ("connections", "DeadlineReads"),
+    "guard": ("request", "BodyGuard"),
+    "inspection": ("bodies", "Inspection"),
+    "prefetched": ("bodies", "Prefetched"),
+    "resuming": ("resume", "Resuming"),
+    "shown": ("bodies", "Shown"),
+    "slotted": ("bodies", "Slotted"),
+}
 
 
 class Streams:
-    """Our streams of one flavour; the libraries insist on streams of their own base class."""
+    """Our classes of one flavour of one library; each is made when it is first needed."""
 
-    shown: Any  # the response that ``retry_if`` is shown
+    if TYPE_CHECKING:
+        bounded: Any
+        deadline_reads: Any  # of the synchronous flavour
+        guard: type[Guard]
+        inspection: Callable[..., Inspected]
+        prefetched: type[PrefetchedBody]
+        resuming: Any
+        shown: Any  # the response that ``retry_if`` is shown
+        slotted: Any
 
-    def __init__(
-        self,
-        base: type,
-        guard: type[Guard],
-        bounded: type,
-        prefetched: type[PrefetchedBody],
-        resuming: type,
-        inspection: type[InspectedBody],
-        slotted: type,
-        timeouts: type[Timeouts],
-    ) -> None:
-        self.timeouts = timeouts
-        self.guard: type[Guard] = type("GuardedBody", (guard, base), {})
-        self.bounded: Any = type("BoundedStream", (bounded, base), {})
-        self.prefetched: type[PrefetchedBody] = type("PrefetchedStream", (prefetched, base), {})
-        self.resuming: Any = type("ResumingStream", (resuming, base), {})
-        self.slotted: Any = type("SlottedStream", (slotted, base), {})
-        stream: Any = type("InspectionStream", (inspection, base), {})
-        self.inspection: Callable[..., Inspected] = stream
+    def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:
+        self._module, self._flavour, self._ready = module, flavour, ready
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> type:
+            place, part = KINDS[name]
+            theirs = "Response" if name == "shown" else f"{self._flavour}ByteStream"
+            prefix = self._flavour.removeprefix("Sync")
+            found = getattr(import_module(f"{__package__}.{place}"), prefix + part)
+            made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
+            made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
+            if name in ("prefetched", "resuming"):
+                self._ready.add(made)
+            return made
 
 
 # A client looks these up first, and fails here if it got the transport of the other flavour.
