@@ -14,8 +14,7 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from .adapters.aiohttp import errors as aiohttp_errors
-from .adapters.aiohttp.bodies import has_ended
-from .adapters.aiohttp.port import AiohttpPort
+from .adapters.aiohttp.port import AiohttpPort, has_ended
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
 from .core.checks import suggesting
 from .core.record import SENDS

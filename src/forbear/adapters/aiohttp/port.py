@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import Future
-from contextlib import nullcontext
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
 from ...engine import outgoing as outgoings
-from ...engine import resume as resumption
 from ...engine.calls import (
     acall_before_attempt,
     conclude,
@@ -45,7 +43,6 @@ from ...engine.inspection import (
     LATE,
     WHOLE,
     ainspect,
-    aread_pieces,
     is_endless,
     note_prefetch,
 )
@@ -60,18 +57,6 @@ from ...engine.outgoing import (
 )
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
-from .bodies import (
-    AiohttpOriginal,
-    Begun,
-    Bounded,
-    Inspection,
-    Pulled,
-    Resuming,
-    StreamBody,
-    Watched,
-    has_ended,
-    resumable,
-)
 from .errors import classify, idle_since, is_full, is_inside, is_lost, protocol_of, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Hop, Timeouts, origin_of_url
 
@@ -81,13 +66,14 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
 
     from ...core.call import Call, Prefetched
+    from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
-    from ...engine.inspection import Ending, PrefetchResult
+    from ...engine.inspection import PrefetchResult
     from ...engine.settings import Settings
-    from ...engine.streams import StreamStart
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .bodies import Inspection
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
@@ -329,9 +315,11 @@ class AiohttpPort:
         """
         content = response.content
         if self.awaits_events:
-            start = self._stream_start(response, policy)
+            from .streams import await_first_event, begin_stream  # loaded with the option
+
+            start = begin_stream(self, response, policy)
             if start is not None:
-                return await self._await_first_event(response, start)
+                return await await_first_event(self, response, start)
         if content.is_eof():
             return WHOLE
         if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
@@ -342,32 +330,6 @@ class AiohttpPort:
         if response.content_type.startswith(ENDLESS):
             return None
         return await self.wait_for(content)
-
-    def _stream_start(self, response: ClientResponse, policy: RetryPolicy) -> StreamStart | None:
-        if response.method == "HEAD":
-            return None
-        from ...engine.streams import stream_start  # loaded with the option
-
-        lines = response.raw_headers  # of the deadline the backstop takes care
-        return stream_start(self.settings, policy, response.status, lines, inf)
-
-    async def _await_first_event(
-        self, response: ClientResponse, start: StreamStart
-    ) -> PrefetchResult:
-        """Read a stream of events up to its first event, and put back what was read."""
-        content = response.content
-        body = StreamBody(content, lambda: response)
-        ending: Ending = LATE  # unless the backstop lets the reading end
-        try:
-            with self.backstop.after(start.seconds) if start.seconds < inf else nullcontext():
-                ending = await aread_pieces(body, lambda _: start.wants_more(body))
-            failure = start.failure(ending, self)
-        except Exception as error:
-            let_signals_through(error)
-            failure = error
-            content.set_exception(error)  # so that the caller's read fails at once too
-        response.content = Begun(None if ending is WHOLE else content, b"".join(body.pieces))
-        return LATE if failure is None else failure
 
     async def wait_for(self, content: Any, seconds: float = DRAIN_SECONDS) -> PrefetchResult:
         """Wait for the end of a body, without taking it."""
@@ -408,6 +370,8 @@ class AiohttpPort:
         deadline_at: float,
         prefetched: Prefetched | None,
     ) -> Inspection:
+        from .bodies import Inspection  # loaded with the first that is inspected
+
         return Inspection(self, response, deadline_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
@@ -488,6 +452,8 @@ class AiohttpPort:
         if has_error_event(call, response.status):  # nothing else of it is kept
             known = content.read_nowait()
             response.close()
+            from .bodies import Pulled
+
             response.content = Pulled(None, known)
             return True
         if length is not None and length > DRAIN_BYTES:
@@ -506,7 +472,9 @@ class AiohttpPort:
 
     async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse | None:
         if call.resumption is not None:
-            return await resumption.ahand_over_rest(self, call, response)
+            from ...engine.resume import ahand_over_rest  # loaded with the stream that is resumed
+
+            return await ahand_over_rest(self, call, response)
         self.finish(call, response)
         if wants_status_error(call):
             await self.discard(call, response)
@@ -531,7 +499,9 @@ class AiohttpPort:
             connection.add_callback(partial(free_slot, extras))
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
-        part = resumption.accept_part(self.settings, call, response.status, response.raw_headers)
+        from ...engine.resume import accept_part
+
+        part = accept_part(self.settings, call, response.status, response.raw_headers)
         if part is Part.CONTINUES:
             self.reopen(call.outgoing, response)
         return part
@@ -568,21 +538,9 @@ class AiohttpPort:
             stream = event_stream(response.status, response.raw_headers)
         if response.status == 101 or (response.content.is_eof() and stream is None):
             return
-        if self.watches_bodies:
-            if self.awaits_events and stream is not None:
-                from ...engine.streams import whole_events
+        from .resume import watch_body
 
-                events = whole_events(self.settings, response.status, response.raw_headers)
-            download = resumable(self, request, response)
-            original = AiohttpOriginal(response, download, stream)
-            if download is not None or events is not None:
-                response.content = Resuming(self, response, begin, original, events)
-            else:
-                known = None if stream is None else original
-                response.content = Watched(self, response, begin, known)
-        if context is not None and context.has_deadline():
-            until = context.deadline_on(self.clock, self.clock.monotonic())
-            response.content = Bounded(self, response, begin, until)
+        watch_body(self, response, begin, request, context, stream)
 
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)
@@ -630,3 +588,8 @@ class AiohttpPort:
         response.content = aiohttp.streams.EMPTY_PAYLOAD
         setattr(response, RECORD, story)
         return response  # type: ignore[no-any-return]
+
+
+def has_ended(content: aiohttp.StreamReader) -> bool:
+    """Has all of a body come? An empty one may be a stream of events that ended too early."""
+    return bool(content.is_eof()) and content.total_bytes > 0
