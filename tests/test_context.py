@@ -312,6 +312,19 @@ def test_of_blocks_that_a_thread_inherited_those_count_that_were_not_left(asked:
     assert events.names == []
 
 
+def test_a_block_that_is_left_in_another_context_says_so_and_ends_no_other(asked: Asked) -> None:
+    """As in a dependency of FastAPI that is no coroutine: each half of it is run in a copy."""
+    block = forbear.override(max_attempts=1)
+    with ThreadPoolExecutor(1) as pool, forbear.override(max_attempts=2):
+        copy_context().run(block.__enter__)
+        assert asked.get() == 2
+        with pytest.warns(UserWarning, match=r"forbear\.override was left in another context"):
+            copy_context().run(block.__exit__)
+        assert pool.submit(copy_context().run, asked.get).result() == 2
+    with pytest.warns(UserWarning, match=r"forbear\.override was left in another context"):
+        block.__exit__()
+
+
 @pytest.mark.anyio
 async def test_a_task_that_outlives_its_block_keeps_it(asked: Asked) -> None:
     """``gather`` may stand outside of the block in which its tasks were made."""

@@ -268,6 +268,8 @@ ORIGINS: Rows = [
 ]  # fmt: skip
 
 MIDDLEWARE: Rows = [
+    ({"deadline": -1}, ValueError, "deadline must be at least 0 and finite, got -1; use None for"),
+    ({"deadline": "2"}, TypeError, "deadline must be a number of seconds, got '2'"),
     ({"margin": -1}, ValueError, "margin must be at least 0"),
     ({"margin": NAN}, ValueError, "margin must be at least 0"),
     ({"margin": "1"}, TypeError, "margin must be a number of seconds"),

@@ -45,6 +45,11 @@ class RetryContextMiddleware(Middleware["Application"]):
 
     Args:
         app: The ASGI application.
+        deadline: Seconds for all calls made for one request together, from its first line, as in
+            ``forbear.deadline``. A block of that around the ``yield`` of a dependency, or in a
+            middleware, also holds for background tasks, and in a dependency that is no coroutine
+            for nothing at all; this holds on every thread of the request, and ends with its
+            response. None: no deadline but its sender's.
         margin: Seconds taken off the incoming deadline for the way back; never more than half of
             it.
         announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each
@@ -56,7 +61,7 @@ class RetryContextMiddleware(Middleware["Application"]):
 
     Raises:
         TypeError: An option is of the wrong type.
-        ValueError: ``margin`` is negative or not finite.
+        ValueError: ``deadline`` or ``margin`` is negative or not finite.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

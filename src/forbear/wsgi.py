@@ -37,6 +37,7 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
 
     Args:
         app: The WSGI application.
+        deadline: Seconds for all calls made for one request together; None: only its sender's.
         margin: Seconds taken off the incoming deadline; never more than half of it.
         announce_deadline: Send the time that is left with each attempt.
         stop_outer_retries: Mark failed responses.

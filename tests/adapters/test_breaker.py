@@ -241,6 +241,7 @@ async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_
         (0.04, {"total_timeout": 30}, False),
         (0.5, {"attempt_timeout": 0.6}, False),
         (0.7, {"attempt_timeout": 0.6}, True),  # our own timeout ends it
+        (0.04, None, True),  # a deadline of the service's own: RetryContextMiddleware(deadline=)
     ):
         clock, gate, breaker = FakeClock(), RetryGate(), a_breaker(3)
 
@@ -248,10 +249,12 @@ async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_
             clock.advance(request.extensions["timeout"].get("read"))
             raise adapter.library.ReadTimeout("too slow")
 
-        options = {"policy": ONCE.replace(**limits), "breaker": breaker, "gate": gate}
+        policy = ONCE.replace(**limits or {})
+        options = {"policy": policy, "breaker": breaker, "gate": gate}
         async with adapter.client([hang], clock=clock, **options) as client:
             for _ in range(3):
-                with Answering(Incoming(0, clock.monotonic() + seconds, clock, False)):
+                ends_at = clock.monotonic() + seconds
+                with Answering(Incoming(0, ends_at, clock, False, limits is None)):
                     await outcome(adapter, client)
         assert (breaker.state(ORIGIN, clock.monotonic()) == "open") is counts, (seconds, limits)
         assert gate.is_healthy(ORIGIN) is not counts

@@ -194,6 +194,36 @@ def test_fastapi(backend, headers, attempts):
     assert [backend.sent for backend in calls.values()] == [attempts] * 3
 
 
+@pytest.mark.parametrize("path", ["/coroutine", "/function"])
+def test_the_middlewares_deadline_is_the_one_for_fastapi(backend, path):
+    """It holds in coroutines, threads and dependencies, and for no background task. A block in a
+    dependency that is no coroutine holds for nothing, which is said.
+    """
+    calls = backend([503])
+    api = fastapi.FastAPI()
+
+    def dependency():
+        with forbear.deadline(0.0, clock=calls.clock):
+            yield
+
+    @api.get("/coroutine", dependencies=[fastapi.Depends(dependency)])
+    async def coroutine(tasks: fastapi.BackgroundTasks):
+        tasks.add_task(calls.aget)
+        return (await calls.aget()).status_code
+
+    @api.get("/function", dependencies=[fastapi.Depends(dependency)])
+    def function(tasks: fastapi.BackgroundTasks):
+        tasks.add_task(calls.get)
+        return calls.get().status_code
+
+    says = r"forbear\.deadline was left in another context.*write RetryContextMiddleware\(app, dead"
+    app = RetryContextMiddleware(api, deadline=0.25, clock=calls.clock)
+    with TestClient(app) as client, pytest.warns(UserWarning, match=says) as caught:
+        assert client.get(path).json() == 503
+    assert calls.sent == 3 + 4
+    assert [one.filename for one in caught] == [__file__]
+
+
 def test_an_unhandled_exception_is_marked_from_around(backend):
     """The framework answers it outside of what add_middleware adds."""
     calls = backend([503])

@@ -3,6 +3,7 @@
 import functools
 import math
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
@@ -185,6 +186,25 @@ def test_the_incoming_deadline_bounds_the_calls(ask, backend, headers, seconds):
     assert left == [pytest.approx(seconds)]
     # Attempts are 0.1 s apart.
     assert calls.sent == (1 if seconds == 0.03 else 4)
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [({}, 0.25), ({DEADLINE: "150"}, 0.1)])
+def test_a_deadline_of_the_service_bounds_the_calls(ask, backend, headers, seconds):
+    """The earlier of it and the sender's; attempts are 0.1 s apart, and there would be four."""
+    calls, after = backend([503]), []
+
+    def work():
+        now = calls.clock.monotonic()
+        after.append(copy_context())
+        assert CURRENT.get().deadline_on(calls.clock, now) - now == pytest.approx(seconds)
+        calls.get()
+        calls.get()
+
+    ask(work, headers, deadline=0.25, clock=calls.clock)
+    sent = calls.sent
+    assert sent == (1 + 1 if headers else 3 + 1)
+    after[0].run(calls.get)  # as a task does that outlives the request
+    assert calls.sent == sent + 4
 
 
 def test_the_time_left_is_sent_on_if_asked(ask, backend):

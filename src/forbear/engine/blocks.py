@@ -40,6 +40,7 @@ class Block:
         outer = in_force(CURRENT.get())
         context = self.inside(NOTHING if outer is None else outer)
         context.thread = threading.get_ident()
+        context.block = self
         context.outer = outer  # on the scope, since tasks and threads may share the block
         try:
             CURRENT.set(context)
@@ -49,10 +50,21 @@ class Block:
             raise
 
     def __exit__(self, *exception: object) -> None:
-        context = CURRENT.get()
-        if context is not None:  # None: left in another context than the one it was entered in
-            context.is_left = True
-            CURRENT.set(context.outer)
+        context = own = CURRENT.get()
+        while own is not None and own.block is not self:
+            own = own.outer
+        if context is None or own is None:
+            from .errors import warn
+
+            name = type(self).__name__.lower()
+            warn(
+                f"forbear.{name} was left in another context than it was entered in, so it may have"
+                " held for no call: enter it around the calls; a dependency of FastAPI that is no"
+                " coroutine is the usual reason: write RetryContextMiddleware(app, deadline=…)"
+            )
+            return
+        context.is_left = True  # not always its own scope: generators may end in any order
+        CURRENT.set(context.outer)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -30,17 +30,26 @@ class Incoming:
         retries: How often it was sent before. Unless 0, the calls made for it are not retried,
             because its sender retries it as a whole. 0 once its response is sent.
         deadline_at: Until when its sender waits, on ``clock``; infinite once its response is sent.
+        has_own_deadline: That is the service's own, not its sender's.
         announces_deadline: Calls made for it send the time that is left in a header.
         gave_up: A call made for it gave up in a way that should stop the retries of its sender.
     """
 
-    __slots__ = ("announces_deadline", "clock", "deadline_at", "gave_up", "retries")
+    __slots__ = (
+        "announces_deadline", "clock", "deadline_at", "gave_up", "has_own_deadline", "retries",
+    )  # fmt: skip
 
     def __init__(
-        self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool
+        self,
+        retries: int,
+        deadline_at: float,
+        clock: Clock,
+        announces_deadline: bool,
+        has_own_deadline: bool = False,
     ) -> None:
         self.retries = retries
         self.deadline_at = deadline_at
+        self.has_own_deadline = has_own_deadline
         self.clock = clock
         self.announces_deadline = announces_deadline
         self.gave_up = False
@@ -67,6 +76,7 @@ class CallContext:
         most_attempts: No call makes more attempts, whatever its policy says; set by tests.
         random: Replaces the system's random numbers; set by tests.
         asks_nothing: Nothing here affects a first attempt that succeeds.
+        block: The block that made it.
         outer: The scope to return to when the block ends.
         thread: The identifier of the thread that the block was entered in.
         is_left: The block has ended.
@@ -88,6 +98,7 @@ class CallContext:
         self.most_attempts: float = inf
         self.random: Callable[[], float] | None = None
         self.asks_nothing = not (self.fields or self.has_deadline() or self.sends_once())
+        self.block: object = None
         self.outer: CallContext | None = None
         self.thread = 0
         self.is_left = False

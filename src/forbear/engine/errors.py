@@ -278,6 +278,9 @@ def is_cut_by_incoming_deadline(port: Classifier, call: Call) -> bool:
         return False
     clock, policy = port.settings.clock, call.policy
     now = clock.monotonic()
+    incoming = call.context.incoming
+    if incoming is None or incoming.has_own_deadline:
+        return False
     if call.context.incoming_deadline_on(clock, now) > call.deadline_at:
         return False  # our own was earlier
     usual = USUAL_RESPONSE_TIME

@@ -44,7 +44,9 @@ class Answering(Block):
             clock = incoming.clock
             ends_at = converted(around.deadline_at, around.clock, clock, clock.monotonic())
             incoming.retries = max(incoming.retries, around.retries)
-            incoming.deadline_at = min(incoming.deadline_at, ends_at)
+            if ends_at < incoming.deadline_at:
+                incoming.deadline_at = ends_at
+                incoming.has_own_deadline = around.has_own_deadline
         return CallContext(outer.fields, outer.deadline_at, outer.clock, outer.listeners, incoming)
 
 
@@ -66,6 +68,7 @@ class Middleware(Generic[App]):
         self,
         app: App,
         *,
+        deadline: float | None = None,
         margin: float = MARGIN,
         announce_deadline: bool = False,
         stop_outer_retries: bool = True,
@@ -73,10 +76,12 @@ class Middleware(Generic[App]):
     ) -> None:
         if not callable(app):
             raise TypeError(f"RetryContextMiddleware goes around an application, got {shown(app)}")
+        check_duration("deadline", deadline, none="no deadline of its own")
         check_duration("margin", margin)
         check_bool("announce_deadline", announce_deadline)
         check_bool("stop_outer_retries", stop_outer_retries)
         self.app: App = app
+        self._deadline = inf if deadline is None else deadline
         self._margin = margin
         self._announce_deadline = announce_deadline
         self._stop_outer_retries = stop_outer_retries
@@ -84,8 +89,14 @@ class Middleware(Generic[App]):
 
     def incoming(self, lines: list[tuple[bytes, bytes]] | list[tuple[str, str]]) -> Incoming:
         """Read the retry count and the deadline in the headers of a request."""
-        ends_at = self._clock.monotonic() + shrunk(seconds_for(lines), self._margin)
-        return Incoming(retries_above(lines), ends_at, self._clock, self._announce_deadline)
+        left, own = shrunk(seconds_for(lines), self._margin), self._deadline
+        return Incoming(
+            retries_above(lines),
+            self._clock.monotonic() + min(left, own),
+            self._clock,
+            self._announce_deadline,
+            has_own_deadline=own <= left,
+        )
 
     def marks(self, incoming: Incoming, status: int) -> bool:
         """Is this the failed response to a request for which a call gave up?"""
