@@ -324,14 +324,6 @@ def is_large(raw: HTTPResponse) -> bool:
     return length is not None and length > LARGE and is_resumable(raw)
 
 
-def is_cut_off(raw: HTTPResponse) -> bool:
-    """Is this a 206 without its range? http.client takes half a head for a shorter one."""
-    headers = raw.headers
-    return raw.status == 206 and not (
-        "content-range" in headers and (raw.chunked or "content-length" in headers)
-    )
-
-
 class RawOriginal:
     """The response whose body may be resumed.
 
@@ -413,7 +405,8 @@ class PartialBody(Resumable):
 
     def note_break(self, call: Call) -> bool:
         """Note that it broke; did anything come that the call had not had before?"""
-        self.is_broken, view = False, call.request
+        view: Any = call.request
+        self.is_broken = False
         if not self._requested_at:
             self.rest = self._original.download(call, self._received)  # type: ignore[assignment]
         new_bytes = self._note_request()
@@ -431,7 +424,7 @@ class PartialBody(Resumable):
         """Go on with a response; return where in the representation. None: it is not the rest."""
         assert self.rest is not None
         part = self.rest.check_part(self._received, raw.status, list(raw.headers.items()))
-        if part is not Part.CONTINUES or is_cut_off(raw):
+        if part is not Part.CONTINUES:
             return None
         self._expect(self.rest)
         self._stream = self._original.stream_of(raw)

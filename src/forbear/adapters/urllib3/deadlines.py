@@ -333,6 +333,20 @@ def drain(raw: HTTPResponse, seconds: float) -> bool:
         return False
 
 
+def is_cut_off(raw: HTTPResponse) -> bool:
+    """Does nothing follow the head of a response that should have a body?
+
+    Then it may be half a head, which http.client takes for a shorter one.
+    """
+    with read_briefly(raw, DRAIN_SECONDS) as timed:
+        if timed is None or raw.length_remaining == 0 or not timed.has_more(raw):
+            return False
+        try:
+            return not raw._fp.fp.peek(1)  # type: ignore[union-attr]
+        except OSError:
+            return True
+
+
 @contextmanager
 def read_briefly(raw: HTTPResponse, seconds: float) -> Iterator[TimedSocket | None]:
     """Let each read inside the block end that many seconds from now, and restore the socket."""

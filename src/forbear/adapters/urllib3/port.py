@@ -57,7 +57,6 @@ from .bodies import (
     Inspection,
     PartialBody,
     ResumedResponse,
-    is_cut_off,
     is_large,
     is_resumable,
     read_kept,
@@ -68,6 +67,7 @@ from .deadlines import (
     broken_attempt,
     close_idle,
     discard,
+    is_cut_off,
     is_over,
     keep_slot,
     read_freely,
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
 
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 LEAST = 0.001  # seconds; urllib3 refuses 0
+CUT_OFF = "Connection broken: nothing followed the head of the response"
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
@@ -249,9 +250,11 @@ class Urllib3Port(Generic[AnyResponse]):
         view: Any = call.request
         raw = self.raw_of(response)
         if call.resumption is not None:
-            if is_cut_off(raw):
+            rest, lines = call.resumption, list(raw.headers.items())
+            part = rest.download.check_part(rest.received, raw.status, lines)
+            if part is Part.OTHER and is_cut_off(raw):
                 self.discard(call, response)
-                raise ProtocolError("Connection broken: the head of the response was cut off")
+                raise ProtocolError(CUT_OFF)
             return response
         # A 200 is a whole body, and an error the end of it; a 304 may be about our own If-Range.
         if view.partial is not None and (
@@ -394,8 +397,11 @@ class Urllib3Port(Generic[AnyResponse]):
     def read(self, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
+        if view.bodies and is_cut_off(raw):
+            error = ProtocolError(CUT_OFF)
+            return self._read_large(view, PartialBody(self, response, raw), error)
+        view.bodies += 1
         if self.settings.resume and is_large(raw):
-            view.bodies += 1
             return self._read_large(view, PartialBody(self, response, raw))
         self.load(view.request, response)
         return response
@@ -420,8 +426,9 @@ class Urllib3Port(Generic[AnyResponse]):
         assert partial is not None
         at = partial.continue_in(raw)
         if at is None:
+            if not is_cut_off(raw):  # else it may have been the rest
+                view.partial = None
             self.discard(call, response)
-            view.partial = None
             error = ProtocolError("Connection broken: the rest of the body is another one's")
             return self._read_large(view, partial, error)
         call.own_extras().resumed += (at,)

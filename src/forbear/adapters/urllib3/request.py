@@ -182,7 +182,7 @@ class Urllib3Request(Request):
         request: The same with the headers of one attempt alone and what the user's hook changed.
         announced: Names of those headers.
         partial: A large body that broke inside the loop, and whose rest is requested.
-        bodies: How many large bodies were begun inside the loop.
+        bodies: How many were begun inside the loop.
     """
 
     __slots__ = ("announced", "arguments", "bodies", "partial", "pristine", "request", "streams")
