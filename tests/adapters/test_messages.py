@@ -6,6 +6,7 @@ import aiohttp
 import anyio
 import httpx
 import httpx2
+import httpx_retries
 import pytest
 import requests
 import urllib3
@@ -158,6 +159,22 @@ def test_the_class_of_the_middleware_in_place_of_an_object_is_told_to_be_called(
             await session.get("http://a.example/")
 
     assert refusal(anyio.run, call).endswith("write middlewares=(RetryMiddleware(),)")
+
+
+@pytest.mark.anyio
+@pytest.mark.adapters("httpx-family")
+async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, quick):
+    """It would send once where the policy sends five times; anything else under that key is not
+    ours to judge.
+    """
+    says = r'write extensions=\{"forbear": RetryPolicy\.from_httpx_retries\(Retry\(…\)\)\}'
+    url, theirs = "http://a.example/", {"retry": httpx_retries.Retry(total=0)}
+    async with adapter.client([503, 200] * 2, **quick) as client:
+        with pytest.warns(UserWarning, match=says) as caught:
+            [await adapter.call(client, "GET", url, extensions=theirs) for _ in range(2)]
+    assert len(caught) == 1
+    async with adapter.client([503, 200], **quick) as client:
+        await adapter.call(client, "GET", url, extensions={"retry": "mine"})
 
 
 # --- clients that belong elsewhere ------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 
 from ..core.checks import shown
+from ..core.migration import translated
 from ..core.policy import RetryPolicy
+from ..engine.errors import warn
 
 TAKES = {
     "forbear.httpx.wrap": "an httpx.Client or AsyncClient",
@@ -110,6 +113,15 @@ def right_name_for(module: str, name: str) -> str:
         for near in get_close_matches(name, sys.modules[place].__all__, 1, 0.85):
             return f"write {place}.{near}"
     return OF_ERRORS if name.endswith(("Error", "Exception")) else ""
+
+
+def warn_of_retry(retry: object) -> None:
+    """Warn that a Retry of httpx-retries on a request is ignored."""
+    code = translated(retry)
+    if code:
+        # Where a filter makes it an error, it must not cost the caller a response.
+        with suppress(Exception):
+            warn(f'extensions["retry"] is ignored: write extensions={{"forbear": {code}}}')
 
 
 def is_from_import() -> bool:

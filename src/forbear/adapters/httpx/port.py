@@ -82,6 +82,7 @@ class HttpxPort:
     """
 
     body_name = "stream"
+    _has_warned = False  # of httpx-retries
     timeouts: type[Timeouts]
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
@@ -160,6 +161,11 @@ class HttpxPort:
 
     def view_of(self, source: Request) -> HttpxRequest:
         """Return the view of a request from which a decision reads."""
+        if "retry" in source.extensions and not self._has_warned:
+            from ..names import warn_of_retry
+
+            self._has_warned = True
+            warn_of_retry(source.extensions["retry"])
         url, names = source.url, self.settings.key_names
         return HttpxRequest(source.method, origin_of_url(url), source.headers, names, url, source)
 
