@@ -67,9 +67,8 @@ class RetryMiddleware:
     For example ``aiohttp.ClientSession(middlewares=(RetryMiddleware(),))``. Several sessions may
     share one, of one event loop at a time. In a list of middlewares those after it run for each
     attempt, those before it once. ``ClientTimeout.total`` of the session holds for the whole call:
-    attempts, delays and body; ``sock_connect`` and ``sock_read`` hold for each attempt. A response
-    after which the request is retried leaves no cookie in the session's jar. A download that
-    aiohttp decodes is not resumed.
+    attempts, delays and body; ``sock_connect`` and ``sock_read`` hold for each attempt. A download
+    that aiohttp decodes is not resumed.
 
     Args:
         policy: When and how often to retry. None: ``RetryPolicy()``. A block changes it by

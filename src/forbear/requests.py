@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 try:
     import requests
@@ -310,7 +311,8 @@ def mount(
     wrappers: dict[int, RetryAdapter] = {}
     for prefix, adapter in list(session.adapters.items()):
         if id(adapter) not in wrappers:
-            wrappers[id(adapter)] = RetryAdapter(inner=adapter, **named)
+            wrapper = wrappers[id(adapter)] = RetryAdapter(inner=adapter, **named)
+            wrapper.port.session = ref(session)  # weak: the session has the adapter
         session.adapters[prefix] = wrappers[id(adapter)]  # not mount(), which would sort them anew
     return session
 

@@ -141,14 +141,6 @@ async def test_raise_for_status_raises_what_is_left_at_the_end(server):
     assert caught.value.status == 503
 
 
-async def test_a_failed_answer_leaves_no_cookie(server):
-    """aiohttp fills its jar from what a call ends with."""
-    server.script("/thing", "503;header=Set-Cookie:a=1", "200;header=Set-Cookie:b=2")
-    async with session_of(retrying(), cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        await fetch(session, "GET", server.url + "/thing")
-        assert [morsel.key for morsel in session.cookie_jar] == ["b"]
-
-
 async def test_on_exhausted_raise_is_the_librarys_error_with_the_story(server):
     server.script("/thing", *[503] * 4)
     async with session_of(retrying(NOW.replace(on_exhausted="raise"))) as session:

@@ -131,12 +131,14 @@ class Outgoing:
         guard: Around a body that is not plain bytes.
         key: Header lines of a generated idempotency key.
         hop: What an earlier hop of a redirected call has left.
+        cookie: The ``Cookie`` of the next attempt, "" for none: a failed response has changed the
+            client's jar. None: as it is.
     """
 
     # Without defaults of the class, each of which would be read in four times the time.
     __slots__ = (
-        "deadline_at", "guard", "hop", "key", "policy", "pristine", "reads_until", "request",
-        "timeouts",
+        "cookie", "deadline_at", "guard", "hop", "key", "policy", "pristine", "reads_until",
+        "request", "timeouts",
     )  # fmt: skip
 
     def __init__(
@@ -156,6 +158,7 @@ class Outgoing:
         self.hop = hop
         self.reads_until = inf
         self.timeouts: Any = None
+        self.cookie: str | None = None
 
 
 class Hop:
@@ -280,6 +283,14 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     settings = port.settings
     outgoing: Outgoing | None = call.outgoing
     original: Sent = call.request.original
+    if outgoing is not None and outgoing.cookie is not None:
+        outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, ())
+        headers: Any = outgoing.request.headers
+        call.request.headers = headers
+        headers["Cookie"] = outgoing.cookie
+        if not outgoing.cookie:
+            del headers["Cookie"]
+        outgoing.cookie = None
     if call.origin == call.sent_to:
         if settings.sends_alike and call.context is None and call.resumption is None:
             return original if outgoing is None else outgoing.request
@@ -295,6 +306,26 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     elif outgoing is not None:
         outgoing.request = outgoing.pristine
     return original if outgoing is None else outgoing.request
+
+
+def renewed_cookies(line: str, before: str, after: str, *, merges: bool) -> str:
+    """Return the Cookie header of a retry: what the jar gives now, and what is the caller's own.
+
+    Args:
+        line: The header so far; "" for none.
+        before: What the jar gave; "" for nothing.
+        after: What it gives.
+        merges: The client adds the jar's cookies to a header that the caller wrote. Else that goes
+            out as it is, and a line in which the jar's cookies are not to be found is one.
+    """
+    written, old, new = (line.split("; ") if line else [] for line in (line, before, after))
+    own = [pair for pair in written if pair not in old]
+    if merges:
+        names = {pair.partition("=")[0] for pair in own}
+        new = [pair for pair in new if pair.partition("=")[0] not in names]
+    elif own and not (old and set(old) <= set(written)):
+        return line
+    return "; ".join(own + new)
 
 
 def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:

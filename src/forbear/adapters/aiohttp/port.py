@@ -52,6 +52,7 @@ from ...engine.outgoing import (
     call_of,
     next_request,
     outgoing_for,
+    outgoing_of,
     sent_request,
     stop_outer,
 )
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
+    from aiohttp.abc import AbstractCookieJar
 
     from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
@@ -101,6 +103,11 @@ class SessionWatch:
 def next_check() -> float:
     """The same instant for all watches, so that a thousand calls need one timer."""
     return (SystemClock.true_monotonic() // WATCH_INTERVAL + 1) * WATCH_INTERVAL
+
+
+def cookie_for(url: Any, jar: AbstractCookieJar) -> str:
+    """What a jar gives for the ``Cookie`` of a request to a URL; "" for nothing."""
+    return "; ".join(f"{one.key}={one.coded_value}" for one in jar.filter_cookies(url).values())
 
 
 class AiohttpPort:
@@ -385,9 +392,24 @@ class AiohttpPort:
             call.status = status
             return None
         lines = response.raw_headers
-        if READ_BYTES.isdisjoint([name.lower() for name, _ in lines]):
+        names = [name.lower() for name, _ in lines]
+        if b"set-cookie" in names:
+            self._keep_cookies(call, response)
+        if READ_BYTES.isdisjoint(names):
             lines = ()
         return classify_status(self, call, status, lines, getattr(response, RECORD, None))
+
+    def _keep_cookies(self, call: Call, response: ClientResponse) -> None:
+        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+        original = call.request.original
+        jar = original.session.cookie_jar
+        before = cookie_for(original.url, jar)
+        jar.update_cookies_from_headers(response.headers.getall("Set-Cookie"), response.url)
+        after = cookie_for(original.url, jar)
+        if before != after:
+            outgoing = outgoing_of(self, call)
+            sent = outgoing.pristine.headers.get("Cookie", "")
+            outgoing.cookie = outgoings.renewed_cookies(sent, before, after, merges=True)
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         guard = call.guard

@@ -51,6 +51,7 @@ from .request import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from weakref import ref
 
     from httpx import URL, Request, Response
 
@@ -79,6 +80,8 @@ class HttpxPort:
         prefetches: Bodies are prefetched or watched.
         trusts_heads: What has come with its head is good.
         length_line: Index of the line with the length, in the head of the last response.
+        client: A weak reference to the client that was wrapped, whose jar keeps the cookies of
+            failed responses; None: no client is known.
     """
 
     body_name = "stream"
@@ -101,6 +104,7 @@ class HttpxPort:
         self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
         self.trusts_heads = self.prefetches and not self.awaits_events
         self.length_line = 0
+        self.client: ref[Any] | None = None
         self.contact = (b"From", b"from", (settings.contact or "").encode())
 
     @property
@@ -281,10 +285,35 @@ class HttpxPort:
             call.status = status
             return None
         headers = triples(response.headers)
+        names = frozenset(map(NAME, headers))
         lines: tuple[tuple[bytes, bytes], ...] = ()
-        if not READ_BYTES.isdisjoint(map(NAME, headers)):
+        if not READ_BYTES.isdisjoint(names):
             lines = tuple(map(PAIR, headers))
+        client = None if self.client is None else self.client()
+        if client is not None and b"set-cookie" in names:
+            self._keep_cookies(client.cookies, call, response)
         return classify_status(self, call, status, lines, response.extensions.get(SETTING))
+
+    def _keep_cookies(self, cookies: Any, call: Call, response: Response) -> None:
+        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+        lines = [value for _, name, value in triples(response.headers) if name == b"set-cookie"]
+        if not all(map(bytes.isascii, lines)):
+            return  # with such a cookie in its jar a client can make no further request
+        original = call.request.original
+        before = self._cookie_for(original, cookies)
+        response.request = original
+        cookies.extract_cookies(response)
+        after = self._cookie_for(original, cookies)
+        if before != after:
+            outgoing = outgoing_of(self, call)
+            sent = outgoing.pristine.headers.get("Cookie", "")
+            outgoing.cookie = outgoings.renewed_cookies(sent, before, after, merges=False)
+
+    def _cookie_for(self, request: Request, cookies: Any) -> str:
+        """The ``Cookie`` that the client would send; "" for none."""
+        fresh = self.library.module.Request(request.method, request.url)
+        cookies.set_cookie_header(fresh)
+        return fresh.headers.get("Cookie", "")  # type: ignore[no-any-return]
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         guard = call.guard

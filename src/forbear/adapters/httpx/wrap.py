@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from ...core.checks import shown
 from ...core.policy import RetryPolicy
@@ -241,7 +242,8 @@ def wrap_client(
         if inner is None:  # a mount that means "no proxy here"
             return None
         if id(inner) not in wrappers:
-            wrappers[id(inner)] = transport_class(inner, **named)
+            wrapper = wrappers[id(inner)] = transport_class(inner, **named)
+            wrapper.port.client = ref(client)
         return wrappers[id(inner)]
 
     replace_transports(client, wrapped)

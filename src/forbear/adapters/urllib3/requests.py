@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
+from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.util import Timeout
 
 from ...core.record import RECORD, Story
 from ...core.request import DEFAULT_PORTS
+from ...engine.outgoing import renewed_cookies
 from .errors import tree
 from .port import Urllib3Port
-from .request import Urllib3Request, origin_at
+from .request import Urllib3Request, as_text, origin_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from http.cookiejar import CookieJar
+    from weakref import ref
 
     from urllib3 import HTTPResponse
 
     from ...core.call import Call
+    from ...core.outcome import Failure
     from ...core.policy import RetryPolicy
     from ...engine.outgoing import ConsumedBody
     from ...engine.settings import Settings
@@ -103,6 +108,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
     ) -> None:
         super().__init__(settings, circuit_open_error, deadline_exceeded)
         self.adapter = adapter
+        self.session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
     def request_of(self, source: Source) -> RequestsRequest:
         request, streams, *arguments = source
@@ -132,6 +138,29 @@ class RequestsPort(Urllib3Port[requests.Response]):
             return self.adapter.send_once(request, view.streams, *view.arguments)
         with self.under_deadline(call):
             return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
+
+    def classify_response(self, call: Call, response: requests.Response) -> Failure | None:
+        failure = super().classify_response(call, response)
+        session = None if self.session is None else self.session()
+        if failure is not None and session is not None and "Set-Cookie" in response.headers:
+            self._keep_cookies(session.cookies, call, response)
+        return failure
+
+    def _keep_cookies(self, jar: CookieJar, call: Call, response: requests.Response) -> None:
+        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+        view: Any = call.request
+        fresh = view.original.copy()
+        fresh.headers.pop("Cookie", None)  # else the jar gives nothing
+        before = get_cookie_header(jar, fresh) or ""
+        extract_cookies_to_jar(jar, view.original, response.raw)
+        after = get_cookie_header(jar, fresh) or ""
+        if before != after:
+            copy = view.pristine.copy()
+            sent = as_text(copy.headers.pop("Cookie", ""))
+            line = renewed_cookies(sent, before, after, merges=False)
+            if line:
+                copy.headers["Cookie"] = line
+            view.pristine = copy
 
     def loads(self, view: Urllib3Request, policy: RetryPolicy, response: requests.Response) -> bool:
         # A session follows a redirect whose body cannot be read.
