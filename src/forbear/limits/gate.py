@@ -62,7 +62,6 @@ EARNED, GIVEN_BACK = 0.35, 1.0
 SHARE, SHARE_SLOW, SHARE_CHEAP = 0.2, 1 / 15, 1.0
 SLOW_FOR = 10.0  # seconds after a timeout
 CHEAP = 0.5  # tokens
-QUICK = 0.5  # share of retries from which on the first one is fast
 GROWTH = 2.0  # releases that a good retry earns where this process sends nothing else
 MOST_CREDIT = 10.0
 LONGEST_PROBE = 8.0  # seconds
@@ -241,9 +240,9 @@ class RetryGate(Locked):
         return health is None or health.tokens >= HEALTHY
 
     def may_be_fast(self, origin: str) -> bool:
-        """May the first retry be fast? While most retries are sent it may."""
+        """May the first retry be fast? While all retries are sent it may: it frees its thread."""
         health = self._origins.get(origin)
-        return health is None or health.tokens >= HEALTHY or health.share >= QUICK
+        return health is None or health.tokens >= HEALTHY or health.share == 1.0
 
     def is_in_share(self, origin: str, random: Callable[[], float]) -> bool:
         """Is a retry sent although the origin is unhealthy?"""
