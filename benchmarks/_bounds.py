@@ -19,23 +19,27 @@ from simulation import (
     POOLS,
     SCENARIOS,
     SCRIPTS,
+    SMALL,
     TROUBLES,
     Scenario,
     contender,
     simulate,
 )
+from simulation.tally import BIN, bin_of
 
 __all__ = ["PARTS", "check"]
 
-PARTS = ("flaky", "replicas", "routes", "lone", "troubles")
+PARTS = ("flaky", "replicas", "routes", "lone", "small", "troubles")
 DENSITIES = (50.0, 5.0, 0.5)  # calls per second of one process
 RARE = 0.1  # a call in ten seconds
 SEEDS = range(3)
 LONE_SEEDS = range(25)
 SCRIPT_SEEDS = range(20)
-NONE, PLAIN = "none", "plain"
-COLD = 200.0  # seconds from a cold start, in which an origin earns its trust
+MANY_SEEDS = range(40)
+NONE, PLAIN, PEER = "none", "plain", "httpx-retries"
+COLD = 200.0  # seconds from a cold start
 FIRST = 15.0  # seconds: what a new process meets
+MINUTE = 60.0
 ROUTE_CALLS, ROUTE_PROCESSES = 40_000, 20
 
 WORLDS: dict[str, Scenario] = {name: scenario for name, (scenario, _) in SCENARIOS.items()}
@@ -66,10 +70,15 @@ class Numbers(NamedTuple):
     in_timeouts: float  # seconds of the mean that attempts took which the client gave up
     peak_busy: float
     first: float  # success of the calls that began in the first 15 s
-    cold: float  # and in the first 200 s
+    half_minute: float  # and in the first 30 s
+    minute: float
+    later: float  # after the first 15 s
+    tried: float  # from 15 to 90 s: a minute and a quarter after what a process cannot know
+    cold: float  # in the first 200 s
     warm: float  # of the later ones
     begun_in_trouble: float  # success of the calls that began in the trouble
     attempts_in_trouble: float  # per call that began in it
+    back: float  # seconds from the end of the trouble to the first good response; 0: no trouble
     healthy: float  # success of the calls to healthy routes
     healthy_p99: float
     healthy_mean: float
@@ -101,14 +110,25 @@ def made(run: Run) -> Numbers:
         found.timeouts * (scenario.timeout or 0.0),
         found.peak_busy,
         found.success_between(0.0, FIRST),
+        found.success_between(0.0, MINUTE / 2),
+        found.success_between(0.0, MINUTE),
+        found.success_between(FIRST, inf),
+        found.success_between(FIRST, 1.5 * MINUTE),
         found.success_between(0.0, COLD),
         found.success_between(COLD, inf),
         found.success_between(at, end) if has_trouble else 1.0,
         found.attempts_between(at, end) if has_trouble else 0.0,
+        back_after(found.served_per_bin, end) if has_trouble else 0.0,
         *((1.0, 0.0, 0.0, 0.0) if routes is None else (
             routes.healthy_success, routes.healthy_p99, routes.healthy_mean, routes.broken_mean,
         )),
     )  # fmt: skip
+
+
+def back_after(served: Sequence[int], end: float) -> float:
+    """Seconds from an instant to the 50 ms that have the first good response after it."""
+    first = bin_of(end, BIN)
+    return next((place * BIN for place, good in enumerate(served[first:]) if good), inf)
 
 
 Found: TypeAlias = "dict[Run, Numbers]"
@@ -234,7 +254,7 @@ REPLICAS = {
     "one-of-ten-replicas": (0.05, 0.6),
     "one-of-ten-hangs": (0.5, 0.6),
     "one-of-five-hangs": (5.0, 0.6),
-    "one-of-three-hangs": (22.0, 0.6),
+    "one-of-three-hangs": (5.0, 0.6),
 }
 ONE_OF_TWO = ("one-of-two-by-turns", "one-of-two")
 STICKY = "one-of-three-sticky"
@@ -331,6 +351,79 @@ def lone_rows(policy: str, found: Found) -> Iterator[Row]:
             yield Row(f"{world}: calls, {name}", [mean(one.requests for one in runs)], unit="")
 
 
+# Where small services live, beside plain retries and httpx-retries.
+
+TWO = ("one-of-two", "one-of-two-by-turns")
+RATES = (50.0, 10.0, 5.0, 0.5)  # calls per second of one process
+LIMITED = ("script-429", "script-503")
+BRIEF = tuple(world for world in SMALL if world.startswith("script-one"))
+BESIDE = (PLAIN, PEER)
+
+
+def small_runs(policy: str) -> Iterator[Run]:
+    for world in TWO:
+        yield from runs_of(world, (policy, *BESIDE), RATES)
+        yield from runs_of(world, (policy,), (50.0,), MANY_SEEDS)
+    for world in ("one-of-three-503", "one-of-three-hangs"):
+        yield from runs_of(world, (policy, *BESIDE), RATES)
+    for world in SMALL:
+        yield from runs_of(world, (policy, *BESIDE), (None,), LONE_SEEDS)
+
+
+def small_rows(policy: str, found: Found) -> Iterator[Row]:
+    def rows(what: str, world: str, value: Callable[[Numbers], float], unit: str = " %",
+             least: Sequence[float] | None = None, most: Sequence[float] | None = None,
+             rates: Sequence[float | None] = RATES,
+             seeds: Sequence[int] = SEEDS) -> Iterator[Row]:  # fmt: skip
+        ours = averages(found, world, policy, value, rates, seeds)
+        yield Row(f"{world}: {what}", ours, least, most, unit)
+        for name in BESIDE:
+            theirs = averages(found, world, name, value, rates, seeds)
+            yield Row(f"{world}: {what}, {name}", theirs, unit=unit)
+
+    yield Row("Here processes of so many calls a second:", RATES, unit="")
+    for world in TWO:
+        lost_first, lost_later = (15.0, 15.0, inf, inf), (6.0, 6.0, inf, inf)
+        yield from rows("lost in 15 s", world, lambda one: 100 * (1 - one.first))
+        yield from rows(
+            "lost in the first minute", world, lambda one: 100 * (1 - one.minute), most=lost_first
+        )
+        yield from rows(
+            "lost after 15 s", world, lambda one: 100 * (1 - one.later), most=lost_later
+        )
+        yield from rows("mean", world, lambda one: one.mean, " s")
+        many = [found[Run(world, policy, 50.0, seed)].tried for seed in MANY_SEEDS]
+        bad = 100 * mean(one < 0.85 for one in many)
+        yield Row(f"{world}: runs below 85 % from 15 to 90 s, 50/s", [bad], most=(5.0,))
+        yield Row(f"{world}: the worst of {len(many)} runs", [100 * min(many)])
+    yield from rows(
+        "lost in 30 s", "one-of-three-503", lambda one: 100 * (1 - one.half_minute),
+        most=(1.6, 3.2, inf, 5.5),
+    )  # fmt: skip
+    yield from rows(
+        "lost in the first minute", "one-of-three-hangs", lambda one: 100 * (1 - one.minute),
+        most=(5.0,),
+    )  # fmt: skip
+    for world in SMALL:
+        most = (0.0,) if world in (*LIMITED, "frozen") else None
+        yield from rows("lost", world, lost, most=most, rates=(None,), seeds=LONE_SEEDS)
+        if world in (*LIMITED, *BRIEF):
+            seconds = f"seconds of {WORLDS[world].worker_calls} calls"
+            yield from rows(
+                seconds, world, lambda one: one.mean * one.requests, " s",
+                rates=(None,), seeds=LONE_SEEDS,
+            )  # fmt: skip
+        else:
+            for what, value in (("mean", lambda one: one.mean), ("p95", lambda one: one.p95)):
+                yield from rows(what, world, value, " s", rates=(None,), seeds=LONE_SEEDS)
+        if "gone" in world:
+            bound = (1.0,) if world == "threads-8-gone-1s" else None
+            yield from rows(
+                "first good response", world, lambda one: one.back, " s", most=bound,
+                rates=(None,), seeds=LONE_SEEDS,
+            )  # fmt: skip
+
+
 # 44 troubles of a whole server.
 
 
@@ -348,8 +441,8 @@ def trouble_rows(policy: str, found: Found) -> Iterator[Row]:
         names.append(min(points, key=points.__getitem__))
         worst.append(points[names[-1]])
     yield Row("44 troubles: losses", losses, least=(-15.0, -12.0, -48.0), unit="")
-    yield Row("44 troubles: gains", gains, least=(130.0, 130.0, 160.0), unit="")
-    yield Row(f"worst: {', '.join(names)}", worst, least=(-5.0, -5.0, -18.0), unit="")
+    yield Row("44 troubles: gains", gains, least=(129.0, 130.0, 160.0), unit="")
+    yield Row(f"worst: {', '.join(names)}", worst, least=(-5.5, -5.5, -18.0), unit="")
     attempts = averages(found, "down-20s", policy, lambda one: one.attempts_in_trouble)
     yield Row("down-20s: attempts per call", attempts, most=(1.02, 1.05, 1.3), unit="")
 
@@ -368,6 +461,7 @@ ALL = {
     "replicas": Part(replica_runs, replica_rows),
     "routes": Part(route_runs, route_rows),
     "lone": Part(lone_runs, lone_rows),
+    "small": Part(small_runs, small_rows),
     "troubles": Part(trouble_runs, trouble_rows),
 }
 

@@ -35,6 +35,7 @@ from simulation import (  # noqa: E402 - which had to be found first
     POOLS,
     SCENARIOS,
     SCRIPTS,
+    SMALL,
     TROUBLES,
     Figures,
     contender,
@@ -139,7 +140,7 @@ def main() -> int:
         for seed in range(options.runs)
     ) | dict.fromkeys(
         Run(world, policy, 0.0, seed)
-        for world in (*POOLS, *SCRIPTS)
+        for world in (*POOLS, *SCRIPTS, *SMALL)
         for policy in BESIDE_PLAIN
         for seed in range(options.runs)
     )
@@ -162,7 +163,7 @@ def main() -> int:
         WORLDS
         + "\n".join(
             f"- **{name}**: {SCENARIOS[name][1]}."
-            for name in (*troubles, *LONE, *partial, *POOLS, *SCRIPTS)
+            for name in (*troubles, *LONE, *partial, *POOLS, *SCRIPTS, *SMALL)
         ),
     ]
     (options.out / "overload.md").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
@@ -342,7 +343,7 @@ def partial_failures(found: dict[Run, Numbers], worlds: Sequence[str], runs: int
 def closed_loops(found: dict[Run, Numbers], runs: int) -> str:
     """Pools and scripts, where a call that waits keeps its worker."""
     rows = []
-    for world in (*POOLS, *SCRIPTS):
+    for world in (*POOLS, *SCRIPTS, *SMALL):
         row = [world]
         for policy in BESIDE_PLAIN:
             numbers = [found[Run(world, policy, 0.0, seed)] for seed in range(runs)]

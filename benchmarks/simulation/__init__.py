@@ -3,7 +3,7 @@
 | file | owns |
 | --- | --- |
 | scenario.py | what happens: arrivals, backend, trouble |
-| troubles.py | the named worlds: 44 troubles of a fleet, partial failures, pools, programs |
+| troubles.py | the named worlds: 44 troubles of a fleet, partial failures, pools, scripts |
 | contenders.py | who retries: policies by name, each with the strategy of a client process |
 | backend.py | what an attempt meets: capacity, queue, quota, trouble |
 | engine.py | the loop over virtual time; when calls begin |
@@ -24,7 +24,7 @@ from .engine import simulate
 from .figures import Figures, median_of
 from .latency import LATENCIES, LOADS, Latencies, LatencyWorld, median_latencies, run_latencies
 from .scenario import Scenario
-from .troubles import LONE, PARTIAL, POOLS, SCENARIOS, SCRIPTS, TROUBLES
+from .troubles import LONE, PARTIAL, POOLS, SCENARIOS, SCRIPTS, SMALL, TROUBLES
 
 __all__ = [
     "CONTENDERS",
@@ -35,6 +35,7 @@ __all__ = [
     "POOLS",
     "SCENARIOS",
     "SCRIPTS",
+    "SMALL",
     "TROUBLES",
     "Contender",
     "Figures",

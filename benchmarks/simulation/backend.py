@@ -60,6 +60,7 @@ class Backend:
         self._response: Bad | None = None  # what each attempt gets during the trouble
         self._responds_at: float | None = None  # when, if not after the service time
         self._until = scenario.trouble_at  # the end of the present phase
+        self._ends_at = scenario.trouble_ends_at  # the trouble, or the next one
         self._partial = scenario.share < 1 or scenario.first is not None
         self._met: dict[int, int] = {}  # attempts of a process that met the trouble
         self._fails_partially = scenario.flaky > 0 or scenario.bad_replicas > 0
@@ -141,7 +142,7 @@ class Backend:
         if quota is None or self._used <= quota:
             return None
         seconds = ceil((window + 1) * length - now)
-        return 429, retry_after(seconds) if scenario.quota_hint else ()
+        return scenario.quota_status, retry_after(seconds) if scenario.quota_hint else ()
 
     def quota_lines(self, now: float) -> tuple[tuple[str, str], ...]:
         """Return what every response of this instant shows of the quota."""
@@ -165,8 +166,11 @@ class Backend:
         at = self._until
         self._backlog = max(0.0, self._backlog - (at - self._since) * self._drains)
         self._since = at
-        if at >= scenario.trouble_ends_at:
+        if at >= self._ends_at:
             self._until = inf
+            if scenario.trouble_every is not None:
+                self._until = self._ends_at - scenario.trouble_for + scenario.trouble_every
+                self._ends_at += scenario.trouble_every
             self._drains = scenario.capacity or 0.0
             self._room = scenario.room
             self._piled = self._room + self._absorbed
@@ -174,7 +178,7 @@ class Backend:
             self._service = scenario.service_time
             self._response = self._responds_at = None
             return
-        self._until = scenario.trouble_ends_at
+        self._until = self._ends_at
         trouble = scenario.trouble
         if trouble == "slow":
             self._drains *= scenario.speed
@@ -192,7 +196,7 @@ class Backend:
         else:
             self._response = RESET
             if trouble == "hang":
-                self._responds_at = scenario.trouble_ends_at
+                self._responds_at = self._ends_at
             elif trouble == "silent":
                 self._responds_at = inf
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 REQUEST = Request("GET", "https://backend:443")
 POLICY = RetryPolicy()  # of which only ``hints`` is used
 NOT_RETRIED = "not-retried"  # the policy does not list it
+NO_THREAD = "no-thread"
+MOST_WAIT = 10.0  # seconds for a thread, after which a call is lost
 
 
 def simulate(scenario: Scenario, contender: Contender, *, seed: int = 0) -> Figures:
@@ -62,9 +64,10 @@ class Caller(Call):
     has_response = False  # the next event is the response, not another attempt
     due = 0  # the number of its entry in the heap that counts; it may be woken before another one
 
-    def __init__(self, client: Client, now: float, in_loop: bool, is_broken: bool) -> None:
+    def __init__(self, client: Client, due_at: float, now: float, in_loop: bool, is_broken: bool):
         super().__init__(client.policy, REQUEST, client.limits, now, client.most_attempts)
         self.client = client
+        self.due_at = due_at  # before it began, if it had to wait for a thread
         self.in_loop = in_loop  # its end begins another one
         self.is_broken = is_broken  # it goes to the broken route
         client.busy += 1
@@ -73,7 +76,9 @@ class Caller(Call):
 class Client:
     """One client process: what its calls share."""
 
-    __slots__ = ("busy", "ends_at", "held", "limits", "most_attempts", "number", "policy", "shared")
+    __slots__ = (
+        "busy", "due", "ends_at", "held", "limits", "most_attempts", "number", "policy", "shared",
+    )  # fmt: skip
 
     def __init__(self, number: int, contender: Contender, limits: Limits) -> None:
         self.number = number
@@ -84,6 +89,7 @@ class Client:
         self.held = 0  # calls
         self.busy = 0  # calls under way, except those that succeed at once
         self.ends_at: deque[float] = deque()  # when these do
+        self.due: deque[tuple[float, bool]] = deque()  # calls that wait for a thread
 
 
 class World:
@@ -107,6 +113,9 @@ class World:
         self._timeout = inf if scenario.timeout is None else scenario.timeout
         self._service_time = scenario.service_time
         self._pause, self._ends_at = scenario.pause, scenario.duration
+        self._threads = scenario.threads
+        self._frozen_at = scenario.frozen_at
+        self._thaws_at = scenario.frozen_at + scenario.frozen_for
         # Nearly all responses take equally long: those in the order of sending need no heap.
         self._responses: deque[tuple[float, Caller]] = deque()
         # A heap of calls that wait for their next attempt, or for a late response; None: a worker
@@ -131,11 +140,11 @@ class World:
                 if responds_at == inf:
                     break
                 now, caller = responses.popleft()
-                self._now = now
+                self._now = now = self._runs_at(now)
                 self._judge(caller, now)
             elif woken_at <= arrives_at:
                 now, number, woken = heappop(waiting)
-                self._now = now
+                self._now = now = self._runs_at(now)
                 if woken is None:
                     self._arrive(now, in_loop=True)
                 elif woken.due != number:
@@ -146,8 +155,12 @@ class World:
                     self._send(woken, now)
             else:
                 now, arrives_at = arrives_at, next(arrivals, inf)
-                self._now = now
+                self._now = now = self._runs_at(now)
                 self._arrive(now, in_loop=False)
+
+    def _runs_at(self, at: float) -> float:
+        """When the processes notice what happens at an instant: later if they are frozen."""
+        return self._thaws_at if self._frozen_at <= at < self._thaws_at else at
 
     def _arrive(self, now: float, *, in_loop: bool) -> None:
         """Begin a call, in the process whose turn it is."""
@@ -167,18 +180,28 @@ class World:
         ends_at = client.ends_at
         while ends_at and ends_at[0] <= now:
             ends_at.popleft()
-        tally.peak_busy = max(tally.peak_busy, client.busy + len(ends_at) + 1)
-        if not client.shared.quiet:
-            self._begin(Caller(client, now, in_loop, is_broken), now)
+        if self._threads is not None and client.busy >= self._threads:
+            client.due.append((now, is_broken))
             return
-        tally.attempts += 1
-        tally.sent[number] += 1
+        tally.peak_busy = max(tally.peak_busy, client.busy + len(ends_at) + 1)
+        self._start(client, now, now, in_loop=in_loop, is_broken=is_broken)
+
+    def _start(
+        self, client: Client, due_at: float, now: float, *, in_loop: bool, is_broken: bool
+    ) -> None:
+        """Send the first attempt of a call."""
+        if not client.shared.quiet:
+            self._begin(Caller(client, due_at, now, in_loop, is_broken), now)
+            return
+        self.tally.attempts += 1
+        self.tally.sent[int(now / BIN + ROUNDING)] += 1
         at, response = self._backend.receive(now, client.number, is_broken=is_broken)
-        if response is None and at - now <= self._service_time and not in_loop:
-            ends_at.append(at)
+        is_soon = response is None and at - now <= self._service_time
+        if is_soon and not in_loop and self._threads is None:
+            client.ends_at.append(at)
             self._count(now, at, is_broken, is_success=True)
         else:
-            caller = Caller(client, now, in_loop, is_broken)
+            caller = Caller(client, due_at, now, in_loop, is_broken)
             caller.attempts = 1
             caller.is_under_way = True
             client.limits.begin(caller, 0.0, now)
@@ -198,21 +221,20 @@ class World:
 
     def _send(self, caller: Caller, now: float) -> None:
         """Send the next attempt, if the limits admit it now."""
-        limits, hold = caller.limits, caller.hold
-        if hold is not None or limits.follows:
-            try:
-                wait = limits.admit(caller, now)
-            except RetryRefused as refused:
-                self._end(caller, refused.reason, now)
-                return
-            if wait:
-                self._queue(caller, now + wait)
-                return
-            if hold is not None:
-                self._note_release(caller, now)
-            if wait is None:
-                self._end(caller, Reason.ORIGIN_UNHEALTHY, now)
-                return
+        hold = caller.hold
+        try:
+            wait = caller.limits.admit(caller, now)
+        except RetryRefused as refused:
+            self._end(caller, refused.reason, now)
+            return
+        if wait:
+            self._queue(caller, now + wait)
+            return
+        if hold is not None:
+            self._note_release(caller, now)
+        if wait is None:
+            self._end(caller, Reason.ORIGIN_UNHEALTHY, now)
+            return
         caller.sending(now)
         self.tally.attempts += 1
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
@@ -307,11 +329,19 @@ class World:
                 tally.fail(began_at, now)
 
     def _go_on(self, caller: Caller, now: float, *, is_success: bool) -> None:
-        """Count a call that has ended, and let a worker make its next one."""
-        caller.client.busy -= 1
-        self._count(caller.started_at, now, caller.is_broken, is_success=is_success)
+        """Count a call that has ended, and let its worker or its thread make the next one."""
+        client = caller.client
+        client.busy -= 1
+        self._count(caller.due_at, now, caller.is_broken, is_success=is_success)
         if caller.in_loop and now + self._pause < self._ends_at:
             self._begin_next(now + self._pause)
+        while client.due:
+            due_at, is_broken = client.due.popleft()
+            if now - due_at <= MOST_WAIT:
+                self._start(client, due_at, now, in_loop=False, is_broken=is_broken)
+                break
+            self.tally.refusals[NO_THREAD] += 1
+            self._count(due_at, now, is_broken, is_success=False)
 
     def _begin_next(self, at: float) -> None:
         """Let a worker make its next call, if there is one left."""

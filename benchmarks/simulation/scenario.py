@@ -59,6 +59,16 @@ class Scenario:
     """Calls per second of one client process, which has limits of its own. None: one process makes
     all calls."""
 
+    threads: int | None = None
+    """Calls that a process can have under way at a time; further ones wait for a thread, and are
+    lost after 10 s. None: no limit. Latency counts from when a call was due."""
+
+    frozen_at: float = 0.0
+    """When all processes stop running for ``frozen_for``, as in a paused container. What happens to
+    them meanwhile they notice afterwards."""
+
+    frozen_for: float = 0.0
+
     timeout: float | None = None
     """Seconds after which a client gives up an attempt without a response; None: it waits. The
     backend works on what the client gave up all the same."""
@@ -98,6 +108,8 @@ class Scenario:
     quota_hint: bool = True
     """A 429 of the quota says when the next window begins, in whole seconds."""
 
+    quota_status: int = 429
+
     flaky: float = 0.0
     """Share of the attempts that fail with ``partial_failure`` whatever the load, all the time."""
 
@@ -130,6 +142,9 @@ class Scenario:
 
     trouble_for: float = 0.2
 
+    trouble_every: float | None = None
+    """Seconds from one beginning of the trouble to the next one; None: it comes once."""
+
     share: float = 1.0
     """Share of the backends that are in trouble. A load balancer that does not notice sends each of
     them as many attempts as any other; unless "slow", their capacity is lost."""
@@ -159,7 +174,7 @@ class Scenario:
     def __post_init__(self) -> None:
         for name in (
             "service_time", "burst", "queue", "fleet_at", "pause", "trouble_at", "trouble_for",
-            "cold_for",
+            "cold_for", "frozen_at", "frozen_for",
         ):  # fmt: skip
             check_duration(name, getattr(self, name))
         check_duration("duration", self.duration, zero=False)
@@ -182,7 +197,7 @@ class Scenario:
         for name in ("fleet", "replicas", "bad_replicas"):
             check_positive_int(name, getattr(self, name))
         check_positive_int("workers", self.workers)
-        for name in ("first", "worker_calls"):
+        for name in ("first", "worker_calls", "threads"):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
         if self.bad_replicas > self.replicas:
@@ -196,6 +211,9 @@ class Scenario:
         if self.rejection != REFUSED:
             a_status("rejection", self.rejection)
         a_status("status", self.status)
+        a_status("quota_status", self.quota_status)
+        if self.trouble_every is not None and not self.trouble_every > self.trouble_for:
+            raise ValueError(f"trouble_every must be more than trouble_for ({self.trouble_for:g})")
         check_bool("sticky", self.sticky)
         check_bool("quota_hint", self.quota_hint)
         check_choice("arrivals", self.arrivals, ARRIVALS)
@@ -260,6 +278,10 @@ class Scenario:
         if self.workers:
             who.append(f"and {self.workers:,} in a loop with pauses of {self.pause:g} s")
         who.append(f"from {self.clients:,} client process{'es' if self.clients > 1 else ''}")
+        if self.threads is not None:
+            who.append(f"with {self.threads:,} threads")
+        if self.frozen_for:
+            who.append(f"frozen for {self.frozen_for:g} s from {self.frozen_at:g} s on")
         if self.timeout is not None:
             who.append(f"with a timeout of {self.timeout:g} s")
         return who
@@ -299,6 +321,8 @@ class Scenario:
             )
         if self.trouble_for or not found:
             when = f"from {self.trouble_at:g} s to {self.trouble_ends_at:g} s"
+            if self.trouble_every is not None:
+                when += f", and each {self.trouble_every:g} s again"
             found.append(f"{self._describe_trouble()} {when}")
         return found
 

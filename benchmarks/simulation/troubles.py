@@ -233,6 +233,67 @@ SCRIPTS = {
         "50 calls a second, 8 s of refused connections",
     ),
 }
+SMALL_SCRIPT: dict[str, Any] = SCRIPT | {
+    "service_time": 0.02, "timeout": 5.0, "trouble_for": 0.0,
+}  # fmt: skip
+LIMITED: dict[str, Any] = {
+    "worker_calls": 100, "quota": 1, "quota_window": 0.5, "quota_hint": False,
+}  # fmt: skip
+THREADS: dict[str, Any] = PARTLY | {
+    "client_rate": None, "duration": 60.0, "service_time": 0.02, "timeout": 5.0,
+}  # fmt: skip
+EIGHT, MANY = THREADS | {"threads": 8, "rate": 10.0}, THREADS | {"threads": 32, "rate": 50.0}
+REFUSED_ONCE: dict[str, Any] = {"trouble": "refuse", "trouble_at": 20.0}
+KILLED: dict[str, Any] = {"trouble": "refuse", "trouble_for": 0.3, "trouble_every": 2.0}
+# Where small services live: a script, a pool of threads, two replicas.
+SMALL = {
+    "script-429": (
+        varied(SMALL_SCRIPT | LIMITED), "100 calls one after the other, one in 0.5 s, then 429",
+    ),
+    "script-503": (varied(SMALL_SCRIPT | LIMITED, quota_status=503), "the same, then 503"),
+    "script-one-of-two": (
+        varied(SMALL_SCRIPT, worker_calls=20, replicas=2, bad_replicas=1),
+        "20 calls one after the other, one of two replicas: 503",
+    ),
+    "script-one-of-two-by-turns": (
+        varied(
+            SMALL_SCRIPT, worker_calls=20, replicas=2, bad_replicas=1, balancing="round-robin"
+        ),
+        "the same by turns",
+    ),
+    "script-one-of-three": (
+        varied(SMALL_SCRIPT, worker_calls=20, replicas=3, bad_replicas=1),
+        "20 calls one after the other, one of three replicas: 503",
+    ),
+    "threads-8-gone-1s": (
+        varied(EIGHT | REFUSED_ONCE, trouble_for=1.0),
+        "10 calls a second before 8 threads, 1 s of refused connections",
+    ),
+    "threads-8-gone-3s": (varied(EIGHT | REFUSED_ONCE, trouble_for=3.0), "the same for 3 s"),
+    "threads-32-gone-3s": (
+        varied(MANY | REFUSED_ONCE, trouble_for=3.0),
+        "50 calls a second before 32 threads, 3 s of refused connections",
+    ),
+    "threads-8-one-of-two": (
+        varied(EIGHT, replicas=2, bad_replicas=1), "before 8 threads, one of two replicas: 503",
+    ),
+    "threads-32-one-of-two": (
+        varied(MANY, replicas=2, bad_replicas=1), "before 32 threads, the same",
+    ),
+    "threads-8-429": (
+        varied(EIGHT, quota=6, quota_window=1.0, quota_hint=False),
+        "10 calls a second before 8 threads, 6 in a second, then 429",
+    ),
+    "killed": (
+        varied(THREADS | KILLED, rate=50.0, trouble_at=1.7),
+        "50 calls a second, refused for 0.3 s in every 2 s",
+    ),
+    "killed-threads-8": (varied(EIGHT | KILLED, trouble_at=1.7), "10 a second before 8 threads"),
+    "frozen": (
+        varied(AT_ONCE, fleet=20, trouble_for=5.0, frozen_at=4.0, frozen_for=15.0),
+        "20 calls at once, 5 s of 503, and a process that does not run for 15 s",
+    ),
+}  # fmt: skip
 SCENARIOS = {
     "blip": (
         Scenario(),
@@ -250,4 +311,5 @@ SCENARIOS = {
     **PARTIAL,
     **POOLS,
     **SCRIPTS,
+    **SMALL,
 }  # fmt: skip

@@ -39,6 +39,19 @@ def test_rejecting_costs_what_it_costs():
     assert at_once(backend, 1.0460, 1) == 1  # 4.00
 
 
+def test_a_trouble_can_come_again():
+    """For 0.3 s of each 2 s."""
+    backend = Backend(Scenario(trouble_at=1.7, trouble_for=0.3, trouble_every=2.0))
+    bad = [backend.receive(tenth / 10)[1] is not None for tenth in range(61)]
+    assert [place for place, one in enumerate(bad) if one] == [17, 18, 19, 37, 38, 39, 57, 58, 59]
+
+
+def test_a_quota_may_reject_with_another_status():
+    limit = Scenario(quota=1, quota_window=0.5, quota_status=503, quota_hint=False)
+    backend = Backend(limit)
+    assert [backend.receive(at)[1] for at in (0.0, 0.1, 0.6)] == [None, (503, ()), None]
+
+
 def test_debt_is_limited_to_once_more_the_room():
     """However many are rejected, 60 ms later there is room for one, 100 ms later for five."""
     for later, times, served in ((1.0599, 1, 0), (1.0601, 1, 1), (1.1001, 9, 5)):

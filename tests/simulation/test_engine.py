@@ -84,6 +84,31 @@ def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     assert found.busy == pytest.approx(1.0)
 
 
+def test_calls_wait_for_a_thread_and_are_lost_after_ten_seconds():
+    """A call a second before one thread, each takes 4 s: the fourth begins at 12 s, 9 s late, and
+    the fifth would at 16 s.
+    """
+    slow = Scenario(
+        rate=1.0, duration=5.0, threads=1, service_time=4.0, trouble_at=0.0, trouble_for=0.0
+    )
+    found = simulate(slow, contender("none"))
+    assert (found.requests, found.success, found.refusals) == (5, 0.8, {"no-thread": 1})
+    assert found.peak_busy == 1
+    assert [time for time, _ in found.distribution] == pytest.approx([4.0, 7.0, 10.0, 13.0])
+
+
+def test_a_frozen_process_notices_late_what_happened():
+    """Ten calls whose one retry would go at 0.1 s: it goes at 3 s, when the server is back."""
+    frozen = Scenario(
+        rate=0.0, fleet=10, fleet_at=0.0, frozen_at=0.05, frozen_for=2.95, trouble_at=0.0,
+        trouble_for=2.0, service_time=0.01,
+    )  # fmt: skip
+    policy = RetryPolicy(max_attempts=2, backoff=Fixed(0.1))
+    found = simulate(frozen, standard(policy))
+    assert (found.success, found.p50) == (1.0, pytest.approx(3.01))
+    assert simulate(replace(frozen, frozen_for=0.0), standard(policy)).success == 0.0
+
+
 def test_what_became_of_the_calls_of_a_time_can_be_asked():
     """From 2 to 2.25 s 125 calls begin, and 100 of them are lost; nobody sends twice."""
     found = simulate(BLIP, contender("none"))

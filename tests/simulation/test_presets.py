@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.simulation import SCENARIOS, simulate
+from benchmarks.simulation import CONTENDERS, SCENARIOS, simulate
 from benchmarks.simulation.contenders import GATED, Contender
 from benchmarks.simulation.scenario import Scenario
 from forbear import Exponential, RetryPolicy
@@ -77,11 +77,30 @@ def test_no_more_attempts_than_max_attempts_but_for_who_is_patient(name):
         assert call.sent[0][1] == FIRST
 
 
+@pytest.mark.parametrize(
+    "world", ["script-429", "script-503", "script-one-of-two-by-turns", "frozen"]
+)
+def test_small_services_lose_no_call(world):
+    """A rate limit that names no time, one of two replicas in turn, and a paused container."""
+    for seed in range(3):
+        found = simulate(SCENARIOS[world][0], CONTENDERS["forbear"], seed=seed)
+        assert found.success == 1.0
+
+
+@pytest.mark.parametrize("world", ["one-of-two", "one-of-two-by-turns"])
+def test_one_bad_replica_of_two_costs_some_seconds(world):
+    """Of half a minute later hardly a call is lost, where half would be without retries."""
+    scenario = replace(SCENARIOS[world][0], client_rate=10.0, duration=90.0)
+    found = simulate(scenario, CONTENDERS["forbear"], seed=0)
+    assert found.success_between(0, 15) > 0.5
+    assert found.success_between(30, 90) > 0.9
+
+
 @each
 def test_one_bad_replica_of_three_costs_a_fraction_of_a_second(name):
     """A third of the attempts get 503: 67 % without retries, 89 % with one, 96 % with two.
 
-    From a cold start, when a share of the retries is refused until trust is earned.
+    From a cold start, when some retries are refused until a trial has shown that they do no harm.
     """
     scenario = replace(SCENARIOS["one-of-three-503"][0], client_rate=5.0, duration=100.0)
     figures = simulate(scenario, Contender(name, name, PRESETS[name], GATED), seed=0)

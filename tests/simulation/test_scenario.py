@@ -27,6 +27,8 @@ from benchmarks.simulation import LONE, SCENARIOS, TROUBLES, Scenario
         ({"balancing": "least"}, "balancing must be one of 'random', 'round-robin', 'sticky'"),
         ({"partial_failure": "hang"}, "responses that never come need clients with a timeout"),
         ({"speed": 1.5}, "speed must be from 0 to 1, got 1.5"),
+        ({"trouble_every": 0.1}, "trouble_every must be more than trouble_for (0.2)"),
+        ({"threads": 1.5}, "threads must be a whole number of at least 0, got 1.5"),
     ],
 )
 def test_a_mistake_is_told(changes, says):
@@ -65,6 +67,9 @@ def test_the_troubles_are_those_of_the_study():
         ({"replicas": 3, "bad_replicas": 1}, "1 of 3 replicas (random): returns 503, returns 503"),
         ({"broken_share": 0.2}, "a route with 0.2 of the calls: returns 500, returns 503 from 2 s"),
         ({"first": 8, "trouble": "reset"}, "for the first 8 attempts of a process: resets"),
+        ({"threads": 8}, "from 1 client process, with 8 threads"),
+        ({"frozen_at": 4.0, "frozen_for": 15.0}, "frozen for 15 s from 4 s on"),
+        ({"trouble_every": 2.0}, "returns 503 from 2 s to 2.2 s, and each 2 s again"),
         ({"quota": 10, "thrash": 1.0, "cold_for": 3.0}, "2 times as much when full, a quota of 10"),
     ],
 )
