@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from random import Random
 from typing import Any, NamedTuple
 
 THREADS = 8
@@ -136,28 +137,35 @@ def contenders_of(caller: Caller) -> Iterator[str]:
 # The loops.
 
 
+def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
+    """Instants at random, as of independent callers: in step with the schedule of retries none
+    would find all threads held.
+    """
+    random = Random(seed)
+    return sorted(seconds * random.random() for _ in range(int(rate * seconds)))
+
+
 async def in_tasks(
-    send: Callable[[], Awaitable[bool]], began: float, rate: float, count: int
+    send: Callable[[], Awaitable[bool]], began: float, times: list[float]
 ) -> list[Call]:
     calls: dict[int, Call] = {}
 
     async def call(number: int) -> None:
         good = await aattempted(send)
-        at = number / rate
+        at = times[number]
         seconds = time.monotonic() - began - at
         calls[number] = at, seconds, seconds, good
 
     tasks = []
-    for number in range(count):
-        await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+    for number, at in enumerate(times):
+        await asyncio.sleep(max(0.0, began + at - time.monotonic()))
         tasks.append(asyncio.create_task(call(number)))
     await asyncio.wait(tasks, timeout=FINISHED_WITHIN)
     now = time.monotonic() - began
-    late = [now - n / rate for n in range(count)]
-    return [calls.get(n, (n / rate, late[n], late[n], False)) for n in range(count)]
+    return [calls.get(n, (at, now - at, now - at, False)) for n, at in enumerate(times)]
 
 
-def in_threads(send: Callable[[], bool], began: float, rate: float, count: int) -> list[Call]:
+def in_threads(send: Callable[[], bool], began: float, times: list[float]) -> list[Call]:
     numbers, lock = itertools.count(), threading.Lock()
     calls: list[Call] = []
 
@@ -165,12 +173,12 @@ def in_threads(send: Callable[[], bool], began: float, rate: float, count: int) 
         while True:
             with lock:
                 number = next(numbers)
-            if number >= count:
+            if number >= len(times):
                 return
-            at = number / rate
+            at = times[number]
             time.sleep(max(0.0, began + at - time.monotonic()))
             begun = time.monotonic()
-            good = begun < began + count / rate and attempted(send)
+            good = begun < began + times[-1] and attempted(send)
             now = time.monotonic()
             calls.append((at, now - began - at, now - begun, good))
 

@@ -1,26 +1,30 @@
 """Partial failures and outages on real sockets: how many calls succeed, and how long callers wait.
 
     python benchmarks/partial.py [--only NAME,…] [--callers NAME,…] [--contenders NAME,…]
-                                 [--runs N] [--jobs N] [--seconds N] [--outage N] [--quick] [--json]
+                                 [--runs N] [--jobs N] [--rate N] [--seconds N] [--outage N]
+                                 [--quick] [--json]
 
 An nginx of its own stands before asyncio upstreams that respond after 20 ms; ``max_fails=0`` and
 ``proxy_next_upstream off``, so nginx itself neither avoids an upstream nor tries another. Each
-measurement has its own nginx, upstreams and process, starts cold, and sends GETs in an open loop:
+measurement has its own nginx, upstreams and process, starts cold, and sends GETs in an open loop,
+at random instants that are the same for all:
 
     third-…, tenth-…  one of three or of ten upstreams responds 503 or 500, refuses or hangs; random
                       (in-turn: round robin, as nginx does unless told otherwise)
-    half-503          one of two on 503, round robin: every other attempt fails
+    half-…            one of two on 503; random, or in turn: every other attempt fails
     gone-N            nginx is killed for N seconds; only calls begun meanwhile count
     limit-503         30 calls/s against limit_req of 20/s and a burst of ten, nodelay, without hint
-    limit-429         the same, as 429 with Retry-After: 1
+    limit-429         the same, as 429 with Retry-After: 1; …-unhinted: as 429 without
     reload, kill      SIGHUP every 2 s; SIGKILL and a new start every 3 s
+    killed            SIGKILL every 2 s, and a new start 0.3 s later
+    hundred-…         100 calls one after the other against limit_req of 2/s: 429 or 503, no hint
     ten-…             ten calls one after the other to a server that refuses, or responds 503
     service           gunicorn with 8 threads; one route of it calls a backend through requests, 10
                       calls/s, the other (40/s) does not; then the backend is down
 
 The callers are async clients, and pools of 8 threads. A call that finds no free thread waits for
 one. Latency counts from the instant at which the schedule begins the call, and includes failures;
-"own" counts from the instant at which a thread does.
+"own" counts from the instant at which a thread does. "first 15 s" and "later" are success, too.
 Further calls are begun for 10 s after those that count, because held calls wait for what becomes of
 them. What no thread has begun then, or no task has finished 30 s later, is a failure. A request of
 ``service`` fails after 2 s.
@@ -61,6 +65,7 @@ from _senders import (
     Caller,
     aattempted,
     aiohttp_sender,
+    arrivals,
     attempted,
     contenders_of,
     in_tasks,
@@ -82,6 +87,7 @@ http {{
     client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home};
     uwsgi_temp_path {home}; scgi_temp_path {home};
     limit_req_zone $server_port zone=all:1m rate=20r/s;
+    limit_req_zone $server_port zone=slow:1m rate=2r/s;
     upstream replicas {{ {replicas} }}
     server {{
         listen 127.0.0.1:{port} backlog=1024;
@@ -91,8 +97,10 @@ http {{
 }}
 """
 LIMIT = "limit_req zone=all burst=10 nodelay;"
+AS_429 = "limit_req_status 429;"
 SERVICE = 0.02  # seconds until a good response
 UP = 5.0  # seconds before an outage
+COLD = 15.0  # seconds in which a process learns what a server is like
 TAIL = 10.0  # seconds for which calls are begun that do not count
 BRIDGED = 10.0  # seconds at the beginning of an outage that forbear may bridge
 ROUTES = {"other": 40.0, "backend": 10.0}  # calls a second to each route of the service
@@ -114,7 +122,9 @@ class Scenario(NamedTuple):
         down: Seconds for which nginx is gone, once. 0: never.
         every: Seconds between signals to nginx. 0: none. A killed nginx is started at once.
         sends: The signal.
-        calls: So many, one after the other and not through nginx, in place of an open loop.
+        back_after: Seconds until a killed nginx is started again.
+        calls: So many, one after the other, in place of an open loop; through nginx only if it
+            limits them.
         service: The caller is a web service, and its callers are watched.
     """
 
@@ -126,8 +136,10 @@ class Scenario(NamedTuple):
     down: float = 0.0
     every: float = 0.0
     sends: signal.Signals = signal.SIGKILL
+    back_after: float = 0.0
     calls: int = 0
     service: bool = False
+    seed: int = 0  # of the arrivals, which are the same for all contenders of a run
 
 
 def one_of(count: int, bad: str, **options: Any) -> Scenario:
@@ -140,17 +152,21 @@ SCENARIOS = {
     "third-500": one_of(3, "500"),
     "third-refused": one_of(3, "refused"),
     "tenth-503": one_of(10, "503"),
+    "third-hang": one_of(3, "hang", timeout=1.0),
     "tenth-hang": one_of(10, "hang", timeout=1.0),
-    "half-503": Scenario(("503", "200")),
+    "half-503": one_of(2, "503"),
+    "half-503-in-turn": Scenario(("503", "200")),
     "gone-1": Scenario(down=1.0),
     "gone-3": Scenario(down=3.0),
     "gone-8": Scenario(down=8.0),
     "limit-503": Scenario(location=LIMIT, rate=30.0),
-    "limit-429": Scenario(
-        location=LIMIT + "limit_req_status 429; error_page 429 = @throttled;", rate=30.0
-    ),
+    "limit-429": Scenario(location=LIMIT + AS_429 + "error_page 429 = @throttled;", rate=30.0),
+    "limit-429-unhinted": Scenario(location=LIMIT + AS_429, rate=30.0),
     "reload": Scenario(every=2.0, sends=signal.SIGHUP),
     "kill": Scenario(every=3.0),
+    "killed": Scenario(every=2.0, back_after=0.3),
+    "hundred-429": Scenario(location="limit_req zone=slow;" + AS_429, calls=100),
+    "hundred-503": Scenario(location="limit_req zone=slow;", calls=100),
     "ten-refused": Scenario(("refused",), calls=10),
     "ten-503": Scenario(("503",), calls=10),
     "service": Scenario(down=30.0, service=True),
@@ -283,9 +299,9 @@ def send_all(wire: Any, name: str, who: str, url: str, scenario: Scenario, secon
             began = time.monotonic()
             goods = [attempted(send) for _ in range(scenario.calls)]
             seconds = time.monotonic() - began
-            found = [(0.0, seconds, seconds, all(goods))]
+            found = [(0.0, seconds, seconds, good) for good in goods]
         else:
-            found = in_threads(send, began, rate, int(rate * seconds))
+            found = in_threads(send, began, arrivals(rate, seconds, scenario.seed))
     wire.send(found)
     os._exit(0)  # an interpreter that ends would warn of the clients that were not closed
 
@@ -307,8 +323,8 @@ async def asend_all(
         began = time.monotonic()
         goods = [await aattempted(send) for _ in range(scenario.calls)]
         took = time.monotonic() - began
-        return [(0.0, took, took, all(goods))]
-    loops = [in_tasks(send, began, rate, int(rate * seconds)) for send, rate in routes]
+        return [(0.0, took, took, good) for good in goods]
+    loops = [in_tasks(send, began, arrivals(rate, seconds, scenario.seed)) for send, rate in routes]
     found, *_ = await asyncio.gather(*loops)
     return found
 
@@ -316,9 +332,9 @@ async def asend_all(
 # The measurements.
 
 
-def measure(name: str, caller: str, who: str, args: argparse.Namespace) -> Figures:
+def measure(name: str, caller: str, who: str, args: argparse.Namespace, seed: int) -> Figures:
     """One contender in one scenario, with servers of its own."""
-    scenario: Scenario = args.scenarios[name]
+    scenario: Scenario = args.scenarios[name]._replace(seed=seed)
     seconds = args.seconds
     if scenario.down:
         seconds = UP + scenario.down
@@ -337,7 +353,8 @@ def measure(name: str, caller: str, who: str, args: argparse.Namespace) -> Figur
         ports = started(serve, scenario.upstreams).recv()
         nginx = Nginx(opened.enter_context(tempfile.TemporaryDirectory()), scenario, ports)
         opened.callback(nginx.stop)
-        url = f"http://127.0.0.1:{ports[0] if scenario.calls else nginx.port}/"
+        is_direct = scenario.calls and not scenario.location
+        url = f"http://127.0.0.1:{ports[0] if is_direct else nginx.port}/"
         if scenario.service:
             url = opened.enter_context(gunicorn(who, url))
         wire = started(send_all, caller, who, url, scenario, seconds + TAIL)
@@ -380,13 +397,15 @@ def disturb(
         time.sleep(scenario.every)
         nginx.send(scenario.sends)
         if scenario.sends == signal.SIGKILL:
+            time.sleep(scenario.back_after)
             nginx.start()
     return None
 
 
 def figures(scenario: Scenario, calls: list[Call], window: tuple[float, float]) -> Figures:
     if scenario.calls:
-        return {"seconds in all": calls[0][1]}
+        good = mean(good for *_, good in calls)
+        return {"success %": 100 * good, "seconds in all": calls[0][1]}
     if scenario.service:
         later = UP + min(BRIDGED, scenario.down / 2)
         before, first, rest = (
@@ -397,13 +416,17 @@ def figures(scenario: Scenario, calls: list[Call], window: tuple[float, float]) 
         return {**usual, "then %": 100 * rest / before}
     begins, ends = window
     chosen = [(seconds, own, good) for at, seconds, own, good in calls if begins <= at < ends]
-    waits, owns = (sorted(one[place] for one in chosen) for place in (0, 1))
-    return {
-        "success %": 100 * mean(good for _, _, good in chosen),
-        "mean s": mean(waits),
-        "p95 s": waits[int(0.95 * len(waits))],
-        "own p95 s": owns[int(0.95 * len(owns))],
-    }
+    found = {"success %": 100 * mean(good for _, _, good in chosen)}
+    if ends > COLD and not scenario.down:
+        first = [good for at, *_, good in calls if at < COLD]
+        later = [good for at, *_, good in calls if COLD <= at < ends]
+        found |= {"first 15 s %": 100 * mean(first), "later %": 100 * mean(later)}
+    for name, place in (("", 0), ("own ", 1)):
+        waits = sorted(one[place] for one in chosen)
+        found[f"{name}mean s"] = mean(waits)
+        for hundredth in (95, 99):
+            found[f"{name}p{hundredth} s"] = waits[hundredth * len(waits) // 100]
+    return found
 
 
 def main() -> None:
@@ -419,8 +442,10 @@ def main() -> None:
     ]
     measured: dict[tuple[str, str, str], list[Figures]] = {row: [] for row in rows}
     with ThreadPoolExecutor(args.jobs) as pool:
-        wanted = rows * args.runs  # a run of all after another: contenders have the same neighbours
-        for row, one in zip(wanted, pool.map(lambda row: measure(*row, args), wanted), strict=True):
+        # A run of all after another: contenders have the same neighbours, and the same arrivals.
+        wanted = [(row, seed) for seed in range(args.runs) for row in rows]
+        results = pool.map(lambda one: measure(*one[0], args, one[1]), wanted)
+        for (row, _), one in zip(wanted, results, strict=True):
             measured[row].append(one)
     report: dict[str, dict[str, dict[str, Figures]]] = {}
     for (name, caller, who), runs in measured.items():
@@ -463,6 +488,7 @@ def arguments() -> argparse.Namespace:
     add("--contenders", type=names, help="bare, forbear, gate=None, or a peer")
     add("--runs", type=int, help="whose medians are shown (3)")
     add("--jobs", type=int, default=4, help="measurements beside each other (4)")
+    add("--rate", type=float, help="calls a second (as the scenario says)")
     add("--seconds", type=float, help="for which calls are begun (15)")
     add("--outage", type=float, help="seconds, in the scenario service (30)")
     add("--quick", action="store_true", help="5 s, one run, httpx async and requests")
@@ -478,6 +504,13 @@ def arguments() -> argparse.Namespace:
     if NGINX is None:
         parser.error("nginx is not installed")
     args.scenarios = {name: SCENARIOS[name] for name in args.only or SCENARIOS}
+    if args.rate:
+        limited = {name for name, one in args.scenarios.items() if "limit_req" in one.location}
+        args.scenarios |= {
+            name: one._replace(rate=args.rate)
+            for name, one in args.scenarios.items()
+            if name not in limited
+        }
     if "service" in args.scenarios:
         outage = args.outage or (15.0 if quick else SCENARIOS["service"].down)
         args.scenarios["service"] = SCENARIOS["service"]._replace(down=outage)

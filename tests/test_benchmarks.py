@@ -169,13 +169,13 @@ def test_a_reload_shows_a_row_for_each_pool():
     reason="the server nginx is not installed",
 )
 def test_a_partial_failure_has_a_row_for_each_caller_and_contender():
-    options = "--only", "half-503", "--contenders", "bare,forbear", "--seconds", "1"
+    options = "--only", "half-503-in-turn", "--contenders", "bare,forbear", "--seconds", "1"
     (scenario,) = run("partial.py", "--quick", "--json", *options)["scenarios"].values()
     assert set(scenario) == {"httpx async", "requests"}
     for row in scenario.values():
         assert set(row) == {"bare", "forbear"}
         for figures in row.values():
-            assert set(figures) == {"success %", "mean s", "p95 s", "own p95 s"}
+            assert {"success %", "mean s", "p95 s", "p99 s", "own p99 s"} <= set(figures)
         assert row["bare"]["success %"] <= 60  # every other one fails, and nobody tries again
 
 
