@@ -19,8 +19,7 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, 
 from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3.util import Retry
 
-from .adapters.urllib3.bodies import LARGE
-from .adapters.urllib3.deadlines import keep_deadlines
+from .adapters.urllib3.deadlines import LARGE, keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort

@@ -20,8 +20,7 @@ from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from .adapters.urllib3.bodies import LARGE
-from .adapters.urllib3.deadlines import DeadlinePool
+from .adapters.urllib3.deadlines import LARGE, DeadlinePool
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at, position_of

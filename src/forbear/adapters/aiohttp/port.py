@@ -13,7 +13,6 @@ from aiohttp.client_proto import ResponseHandler
 
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
-from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
 from ...engine import outgoing as outgoings
@@ -521,6 +520,7 @@ class AiohttpPort:
             connection.add_callback(partial(free_slot, extras))
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
+        from ...core.headers.ranges import Part
         from ...engine.resume import accept_part
 
         part = accept_part(self.settings, call, response.status, response.raw_headers)
@@ -553,7 +553,7 @@ class AiohttpPort:
 
         It ends at ``forbear.deadline``.
         """
-        stream = events = None
+        stream = None
         if begins_events(response.status, response.raw_headers):
             from ...core.event_streams import event_stream  # loaded with the first that is open
 

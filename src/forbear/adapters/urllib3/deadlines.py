@@ -2,8 +2,7 @@
 
 urllib3's read timeout bounds each receive. Here one instant bounds all of them, also those that
 http.client makes while it searches for the end of a chunk's size line: else a peer that sends a
-byte now and then could hold a call for ever. A streamed body that is not resumed is watched, so
-that the error that breaks it carries the story of the call.
+byte now and then could hold a call for ever.
 
 Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
 urllib3's HTTPResponse, ``_get_conn``, ``_new_conn``, ``_prepare_proxy`` and ``_validate_conn`` of
@@ -22,115 +21,31 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from urllib3 import HTTPResponse, exceptions, poolmanager
+from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import TimeoutStateError
 from urllib3.util import Timeout, wait_for_read
 
-from ...core.outcome import RETRYABLE_KINDS
-from ...core.record import RECORD
-from ...engine.calls import body_broke, free_slot
+from ...engine.calls import free_slot
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut, let_signals_through, locals_of
 from ...engine.inspection import DRAIN_BYTES, DRAIN_SECONDS, is_readable
-from .errors import classify, mark_unsent, tree
+from .errors import mark_unsent, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from urllib3.connection import HTTPConnection as Connection
     from urllib3.connectionpool import HTTPConnectionPool as Pool
     from urllib3.response import HTTPResponse as Response
 
-    from ...core.call import Call, Extras
-    from .port import AnyPort
-    from .streams import Again
+    from ...core.call import Extras
 else:
     Pool = Connection = Response = object  # what the parts below are combined with
 
 
 PIECE = 65_536  # bytes asked for at once
-
-
-class WatchedResponse(HTTPResponse):
-    """A streamed response that is not resumed: an error that breaks its body gets the story.
-
-    A stream of events that breaks or ends before its first byte is requested again when it is read.
-    Nothing has been read of it then, so the response becomes the one that follows.
-
-    The class of urllib3's own response is changed to this one, because urllib3 reads a chunked body
-    from http.client's response directly, past anything that could stand in for it.
-    """
-
-    watch: tuple[AnyPort, Callable[[], Call]] | None = None  # None: done
-    again: Again | None = None  # of a stream of events, until its first byte has come
-    follows: HTTPResponse | None = None  # kept, since its finalizer would close the body
-
-    def read(self, *arguments: Any, **named: Any) -> bytes:
-        return self._read(super().read, arguments, named)
-
-    if hasattr(HTTPResponse, "read1"):
-
-        def read1(self, *arguments: Any, **named: Any) -> bytes:
-            return self._read(super().read1, arguments, named)
-
-    def _read(self, read: Callable[..., bytes], arguments: Any, named: Any) -> bytes:
-        while True:
-            try:
-                found = read(*arguments, **named)
-            except exceptions.HTTPError as error:
-                if not self._begins_anew(error):
-                    self._broke(error)
-                    raise
-            else:
-                if found or not is_over(self) or not self._begins_anew(None):
-                    return found
-
-    def read_chunked(
-        self, amt: int | None = None, decode_content: bool | None = None
-    ) -> Generator[bytes, None, None]:
-        try:
-            for piece in super().read_chunked(amt, decode_content):
-                self.again = None
-                yield piece
-            if not self._begins_anew(None):
-                return
-        except exceptions.HTTPError as error:
-            if not self._begins_anew(error):
-                self._broke(error)
-                raise
-        yield from self.stream(amt or PIECE, decode_content)
-
-    def _begins_anew(self, error: Exception | None) -> bool:
-        """Did a stream of events fail before its first byte, and does another one follow it?"""
-        again = self.again
-        if again is None or self.tell():
-            self.again = None
-            return False
-        follows = again.request(error)
-        if again.original.story is not None:
-            setattr(self, RECORD, again.original.story)
-        if follows is None:
-            self.watch = self.again = None
-            return False
-        vars(self).update(vars(follows), follows=follows)
-        return True
-
-    def _broke(self, error: Exception) -> None:
-        watch, self.watch = self.watch, None
-        kind = classify(error).kind
-        if watch is not None and kind in RETRYABLE_KINDS:
-            port, begin = watch
-            body_broke(port, begin(), error, kind)
-
-    def drain_conn(self) -> None:
-        self.watch = self.again = None  # the caller does not want these bytes
-        super().drain_conn()
-
-    def shutdown(self) -> None:
-        self.watch = self.again = None  # the caller ends the reading, so that is no failure
-        super().shutdown()
 
 
 class Slotted(Response):
@@ -479,3 +394,24 @@ def keep_deadlines(manager: Any) -> None:
     """Begin no step of a call after its deadline, in pools that a manager makes from now on."""
     if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme:
         manager.pool_classes_by_scheme = DEADLINE_POOLS
+
+
+LARGE = 65_536  # bytes; a smaller body is requested anew
+
+
+def is_resumable(raw: HTTPResponse) -> bool:
+    """May this urllib3 response be resumable? Whether it is, is decided when it breaks."""
+    return (
+        isinstance(raw, HTTPResponse)
+        and raw.status in (200, 206)
+        and ("etag" in raw.headers or "last-modified" in raw.headers)
+        and not raw.chunked
+        and not hasattr(raw, "forbear_resumes")
+        and not raw.closed
+    )
+
+
+def is_large(raw: HTTPResponse) -> bool:
+    """Is it worth keeping the beginning, should the body break?"""
+    length = getattr(raw, "length_remaining", None)
+    return length is not None and length > LARGE and is_resumable(raw)

@@ -6,7 +6,7 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -14,10 +14,8 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from ...core.headers.fields import begins_events
-from ...core.headers.ranges import Part
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
-from ...engine import resume as resumption
 from ...engine.calls import (
     begin_call,
     call_before_attempt,
@@ -36,7 +34,6 @@ from ...engine.calls import (
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.errors import (
-    Interrupted,
     classify_status,
     has_error_event,
     note_quotas,
@@ -44,30 +41,18 @@ from ...engine.errors import (
 )
 from ...engine.inspection import (
     DRAIN_SECONDS,
-    checked_result,
-    is_asked,
     is_endless,
-    note_prefetch,
-    wants_body_hint,
 )
 from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, key_lines, next_lines, stop_outer
 from ...engine.settings import OFF
-from .bodies import (
-    Inspection,
-    PartialBody,
-    ResumedResponse,
-    is_large,
-    is_resumable,
-    read_kept,
-)
 from .deadlines import (
     ENDS_AT,
-    WatchedResponse,
     broken_attempt,
     close_idle,
     discard,
     is_cut_off,
+    is_large,
     is_over,
     keep_slot,
     read_freely,
@@ -75,7 +60,6 @@ from .deadlines import (
 )
 from .errors import classify, tree
 from .request import Urllib3Request, clamped, field_lines, guard_of, has_header, keep_for_redirect
-from .streams import Again, Begun, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -89,6 +73,7 @@ if TYPE_CHECKING:
     from ...engine.context import CallContext
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .resume import PartialBody
 
     AnyPort: TypeAlias = "Urllib3Port[Any]"
 
@@ -250,6 +235,8 @@ class Urllib3Port(Generic[AnyResponse]):
         view: Any = call.request
         raw = self.raw_of(response)
         if call.resumption is not None:
+            from ...core.headers.ranges import Part  # loaded with the response that is resumed
+
             rest, lines = call.resumption, list(raw.headers.items())
             part = rest.download.check_part(rest.received, raw.status, lines)
             if part is Part.OTHER and is_cut_off(raw):
@@ -260,29 +247,18 @@ class Urllib3Port(Generic[AnyResponse]):
         if view.partial is not None and (
             raw.status == 416 or (raw.status < 400 and raw.status != 200)
         ):
-            return self.join(call, view, response)
+            from .resume import join  # loaded with the body that broke
+
+            return join(self, call, view, response)
         if self.settings.event_streams is not None:
-            response = self._await_first_event(call, response)
+            from .streams import begin_stream  # loaded with the option
+
+            response = begin_stream(self, call, response)
         if self.loads(view, call.policy, response):
             self.bound_reading(call, raw)
             response = self.read(view, response)
             self.note_empty_stream(call, response)
         return response
-
-    def _await_first_event(self, call: Call, response: AnyResponse) -> AnyResponse:
-        """Read a stream of events up to its first event, and put back what was read."""
-        raw, left = self.raw_of(response), self.left(call)
-        if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
-            return response
-        from ...engine.streams import stream_start  # loaded with the option
-
-        lines, left = list(raw.headers.items()), inf if left is None else left
-        start = stream_start(self.settings, call.policy, raw.status, lines, left)
-        if start is None:
-            return response
-        begun, failure = await_first_event(raw, start, self)
-        note_prefetch(call, failure)
-        return self.stand_in(response, begun)
 
     def note_empty_stream(self, call: Call, response: AnyResponse) -> None:
         """Take a stream of events for broken that has no byte; the caller gets it as it is."""
@@ -316,55 +292,9 @@ class Urllib3Port(Generic[AnyResponse]):
         Returns:
             The response, with the body that was read put back.
         """
-        if is_asked(self.settings, call):
-            response = self._ask_about(call, response)
-        status = self.status_of(response)
-        if wants_body_hint(call, status):
-            response = self._read_body_hint(call, response, status)
-        return response
+        from .inspection import inspect  # loaded with the first response that is inspected
 
-    def _read_body_hint(self, call: Call, response: AnyResponse, status: int) -> AnyResponse:
-        """Read a vendor's hint in the body of a failed response."""
-        from ...core.headers.vendors import vendor_hint  # the policy has loaded it
-
-        raw = self.raw_of(response)
-        if isinstance(raw, HTTPResponse) and not is_over(raw):
-            inspection, body = Inspection(self, call.request.method, raw, call.deadline_at), b""
-            inspection.patience = DRAIN_SECONDS
-            with suppress(Exception):  # too long, too slow, broken, or not decoded
-                body = inspection.shown().read(decode_content=True)
-            if inspection.kept is not None:
-                response = self.stand_in(response, inspection.kept)
-            kind = response.headers.get("content-type")
-            call.own_extras().body_hint = vendor_hint(call.policy.vendors, status, kind, body)
-        return response
-
-    def _ask_about(self, call: Call, response: AnyResponse) -> AnyResponse:
-        view: Any = call.request
-        raw = self.raw_of(response)
-        inspection = error = None
-        shown = response
-        if not (
-            self.loads(view, call.policy, response)
-            or not isinstance(raw, HTTPResponse)
-            or raw.length_remaining == 0  # of HEAD too
-            or is_over(raw)
-        ):
-            inspection = Inspection(self, view.method, raw, call.deadline_at)
-            shown = self.copy_of(response, inspection.shown())
-        assert self.settings.retry_if is not None
-        try:
-            result = self.settings.retry_if(shown)
-        except Exception as raised:
-            result, error = None, raised
-        if inspection is not None and inspection.kept is not None:
-            response = self.stand_in(response, inspection.kept)
-            call.body_error = inspection.error
-        if call.body_error is None:  # else the error that broke the body decides
-            if error is not None:
-                self.settings.events.log().hook_failed("retry_if", error)
-            call.retry_if_result = checked_result(self.settings, result)
-        return response
+        return inspect(self, call, response)
 
     # Bodies.
 
@@ -398,44 +328,17 @@ class Urllib3Port(Generic[AnyResponse]):
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
         if view.bodies and is_cut_off(raw):
+            from .resume import PartialBody, read_large
+
             error = ProtocolError(CUT_OFF)
-            return self._read_large(view, PartialBody(self, response, raw), error)
+            return read_large(self, view, PartialBody(self, response, raw), error)
         view.bodies += 1
         if self.settings.resume and is_large(raw):
-            return self._read_large(view, PartialBody(self, response, raw))
+            from .resume import PartialBody, read_large  # loaded with the first large body
+
+            return read_large(self, view, PartialBody(self, response, raw))
         self.load(view.request, response)
         return response
-
-    def _read_large(
-        self, view: Urllib3Request, partial: PartialBody, error: Exception | None = None
-    ) -> AnyResponse:
-        """Let the library read what came, and so raise its own error for what broke the body."""
-        if error is None:
-            error = partial.read()
-            view.partial = None if error is None else partial
-        response = self.stand_in(partial.response, partial.replayed(error))
-        self.load(view.request, response)
-        return response
-
-    def join(self, call: Call, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
-        """Join the rest to the beginning; a rest that does not fit fails like a broken body.
-
-        Then the next attempt requests the whole body anew.
-        """
-        partial, raw = view.partial, self.raw_of(response)
-        assert partial is not None
-        at = partial.continue_in(raw)
-        if at is None:
-            if not is_cut_off(raw):  # else it may have been the rest
-                view.partial = None
-            self.discard(call, response)
-            error = ProtocolError("Connection broken: the rest of the body is another one's")
-            return self._read_large(view, partial, error)
-        call.own_extras().resumed += (at,)
-        total = partial.rest.complete  # type: ignore[union-attr]
-        self.settings.events.emit("resume", call, at, total, "resumed")
-        self.bound_reading(call, raw)
-        return self._read_large(view, partial)
 
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
         """Put another urllib3 response in place of the one that came."""
@@ -503,10 +406,12 @@ class Urllib3Port(Generic[AnyResponse]):
     def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
-        if type(raw) is Begun and has_error_event(call, raw.status):  # nothing else of it is kept
-            raw.drop_rest()
+        if has_error_event(call, raw.status) and hasattr(raw, "drop_rest"):
+            raw.drop_rest()  # nothing else of it is kept
             call.own_extras().kept = response
             return True
+        from .bodies import read_kept  # loaded with the first call that is held
+
         kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
         call.own_extras().kept = response if kept is raw else kept and self.stand_in(response, kept)
         return is_whole
@@ -523,7 +428,9 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse | None:
         if call.resumption is not None:
-            return self.rest_of(call, response)  # type: ignore[return-value]
+            from .resume import rest_of
+
+            return rest_of(self, call, response)  # type: ignore[return-value]
         view: Any = call.request
         raw = self.raw_of(response)
         for name in view.announced:  # digest authentication resends a copy of the request
@@ -575,22 +482,13 @@ class Urllib3Port(Generic[AnyResponse]):
         raw: Any = self.raw_of(response)
         if not isinstance(raw, HTTPResponse):
             return response
-        lines = list(raw.headers.items())
-        if self.settings.event_streams is not None:
-            from ...engine.streams import whole_events
+        if begins_events(raw.status, list(raw.headers.items())):
+            from .streams import watch_stream
 
-            events = whole_events(self.settings, raw.status, lines)
-            if events is not None:
-                return self.stand_in(response, ResumedEvents(self, raw, begin, events))
-        if self.settings.resume and is_resumable(raw):
-            return self.stand_in(response, ResumedResponse(self, raw, begin))
-        if type(raw) is HTTPResponse:  # a subclass may read in its own way
-            raw.__class__ = WatchedResponse
-        if isinstance(raw, WatchedResponse):
-            raw.watch = self, begin
-            if begins_events(raw.status, lines) and not isinstance(raw, Begun):
-                raw.again = Again(self, raw, begin)
-        return response
+            return watch_stream(self, response, raw, begin)
+        from .resume import watch_body  # loaded with the first that is handed over open
+
+        return watch_body(self, response, raw, begin)
 
     def _finish(self, call: Call, response: AnyResponse) -> None:
         """Attach the story to the response, and stop an outer retry loop."""
@@ -621,24 +519,6 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def resume(self, call: Call) -> None:
         """Prepare to request the rest of a body: ``next_request`` does all of it."""
-
-    def rest_of(self, call: Call, response: AnyResponse) -> HTTPResponse | None:
-        """Return the urllib3 response that brings the rest; None if nothing was missing.
-
-        Raises:
-            Interrupted: It is not the rest.
-        """
-        raw = self.raw_of(response)
-        part = resumption.accept_part(self.settings, call, raw.status, list(raw.headers.items()))
-        if part is Part.CONTINUES:
-            if call.extras.slot is not None:
-                self.keep_slot(call, raw)
-            self.free_to_caller(call, raw)
-            return raw
-        self.discard(call, response)
-        if part is Part.COMPLETE:
-            return None
-        raise Interrupted
 
 
 def story_of(response: object) -> Story | None:

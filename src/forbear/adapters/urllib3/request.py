@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from urllib3.util.timeout import _TYPE_DEFAULT
 
-    from .bodies import PartialBody
+    from .resume import PartialBody
 
 PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
 BLOCK = 16_384  # bytes; urllib3 reads a body in blocks of as many

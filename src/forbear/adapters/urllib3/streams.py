@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from ...engine.errors import let_signals_through
-from ...engine.inspection import LATE, read_pieces
+from ...engine.inspection import LATE, note_prefetch, read_pieces
 from ...engine.resume import SyncResumable
-from .bodies import Kept, RawBody, RawOriginal, ResumedFile, ResumedResponse, same_head
-from .deadlines import PIECE, WatchedResponse, read_briefly
+from ...engine.streams import stream_start, whole_events
+from .bodies import Kept, RawBody, same_head
+from .deadlines import PIECE, read_briefly
+from .resume import RawOriginal, ResumedFile, ResumedResponse, WatchedResponse, watch_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.event_streams import WholeEvents
     from ...engine.streams import StreamStart
     from .bodies import PieceFile
-    from .port import AnyPort
+    from .port import AnyPort, AnyResponse, Urllib3Port
 
 
 class StreamBody(RawBody):
@@ -89,6 +92,20 @@ class Begun(Prompt, WatchedResponse, Kept):
         self.raw.release_conn()
 
 
+def begin_stream(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse) -> AnyResponse:
+    """Read a stream of events up to its first event, and put back what was read."""
+    raw, left = port.raw_of(response), port.left(call)
+    if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
+        return response
+    lines, left = list(raw.headers.items()), inf if left is None else left
+    start = stream_start(port.settings, call.policy, raw.status, lines, left)
+    if start is None:
+        return response
+    begun, failure = await_first_event(raw, start, port)
+    note_prefetch(call, failure)
+    return port.stand_in(response, begun)
+
+
 def await_first_event(
     raw: HTTPResponse, start: StreamStart, port: AnyPort
 ) -> tuple[Begun, Exception | None]:
@@ -149,3 +166,19 @@ class EventsFile(ResumedFile):
     @property
     def closed(self) -> bool:  # type: ignore[override]
         return not self._pieces and self.body.is_closed
+
+
+def watch_stream(
+    port: Urllib3Port[AnyResponse],
+    response: AnyResponse,
+    raw: HTTPResponse,
+    begin: Callable[[], Call],
+) -> AnyResponse:
+    """Resume a stream of events; else request it again if it fails before its first byte."""
+    events = whole_events(port.settings, raw.status, list(raw.headers.items()))
+    if events is not None:
+        return port.stand_in(response, ResumedEvents(port, raw, begin, events))
+    response = watch_body(port, response, raw, begin)
+    if isinstance(raw, WatchedResponse) and not isinstance(raw, Begun):
+        raw.again = Again(port, raw, begin)
+    return response
