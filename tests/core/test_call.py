@@ -69,9 +69,8 @@ def test_a_further_wait_is_added_to_the_one_that_was_decided() -> None:
 def test_an_attempt_is_under_way_until_it_is_judged() -> None:
     call = a_call()
     assert (call.is_under_way, call.attempts, call.last_failure) == (True, 1, None)
-    call.own_extras().tokens_spent = 1.0
     call.sending(2.0)
-    assert (call.attempts, call.sent_at, call.extras.tokens_spent) == (2, 2.0, 0.0)
+    assert (call.attempts, call.sent_at) == (2, 2.0)
     call.note_last(answer(503), GiveUp(Reason.SERVER_SAID_NO), 3.0)
     assert not call.is_under_way
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .policy import RetryPolicy
     from .record import HedgeNotes
     from .request import Request
-    from .strategy import Budget, RetryStrategy, RetryToken
+    from .strategy import Budget, RetryStrategy
 
 
 class Resumption:
@@ -70,9 +70,10 @@ NO_PLAN = Plan(0.0, "backoff")
 class Limit(Protocol):
     """Something that outlives calls and is asked about each of them, at these points.
 
-    One object belongs to one transport; what it keeps may be shared with others. Of a call's state
-    only ``Call`` is written. Each is asked at each step, in the order that limits/limits.py lists;
-    ``Limits`` asks them all. A method that a limit leaves as it is here does nothing.
+    One object belongs to one transport; what it keeps may be shared with others. What it keeps of
+    one call is in ``call.notes``, under the limit itself. Each is asked at each step, in the order
+    that limits/limits.py lists; ``Limits`` asks them all. A method that a limit leaves as it is
+    here does nothing.
 
     Attributes:
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
@@ -155,6 +156,8 @@ class SharedLimits(Limit, Protocol):
     budget: Budget | None
     strategy: RetryStrategy | None
 
+    def budget_scope(self, call: Call) -> str: ...
+
 
 class Extras:
     """State that few calls need. Made with the first of it (``Call.own_extras``)."""
@@ -172,12 +175,10 @@ class Extras:
     # about its origin.
     cut_by_incoming_deadline = False
     is_reused = False  # it broke on a connection that had carried a request before
-    tokens_spent = 0.0  # of the budget, for the next attempt; 0 once it is sent
     permit = 0  # of the breaker, until the attempt ends
     credential: Hashable = None  # a hash of the request's, once a limit has needed it
     cooled = 0.0  # seconds for which cooldowns have delayed the call
     tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in
-    token: RetryToken | None = None  # of a user's strategy
     gate_scope: str | None = None  # what the gate keeps the health of, if that is not the origin
     held = 0.0  # seconds for which the gate has held it, beyond the waits that were decided
     # Decided delays that count as patience too, since a probe that uses up no attempt ended them.
@@ -210,8 +211,8 @@ class Call:
         "attempts", "body_error", "context", "deadline_at", "decided_at", "extras", "guard",
         "header_lines", "history", "hold", "inspects_responses", "is_under_way", "key_until",
         "last_backoff", "last_error", "limits", "listeners", "live", "most_attempts",
-        "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random", "request",
-        "resumption", "retry_if_result", "scope", "sent_at", "sent_before_at", "sent_to",
+        "notes", "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random",
+        "request", "resumption", "retry_if_result", "sent_at", "sent_before_at", "sent_to",
         "started_at", "status", "stop", "used_fast_first",
     )  # fmt: skip
 
@@ -222,6 +223,8 @@ class Call:
         self.request = request  # what a decision may ask of the request
         self.limits = limits  # what all calls of the transport share
         self.random = limits.random
+        # What limits and the like keep of the call, each under its own key.
+        self.notes: dict[object, Any] = {}
         self.extras: Extras = NO_EXTRAS  # to set some of it, take ``own_extras()``
         # The request as it is sent, where forbear adds, bounds or replays something.
         self.outgoing: Any = None
@@ -245,7 +248,6 @@ class Call:
         self.used_fast_first = False  # the fast first retry is used
         # Attempts that do not advance the schedule: a fast first retry, some probes.
         self.off_schedule = 0
-        self.scope = request.origin  # of the budget whose tokens the retries spend
         self.hold: Held | None = None  # the call's entry in the gate's queue, while it is held
 
         # The last attempt.
@@ -282,14 +284,12 @@ class Call:
 
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
-        self.attempts += 1
         self.is_under_way = True
         self.sent_before_at = self.sent_at
         self.sent_at = now
         self.sent_to = self.origin
         self.prefetch_result = self.body_error = None
-        if self.extras is not NO_EXTRAS:
-            self.extras.tokens_spent = 0.0  # last: an interruption before refunds the tokens
+        self.attempts += 1  # last: an interruption before it refunds what bought the attempt
 
     def accept(self, now: float) -> None:
         """Add an attempt whose response was accepted to the history."""

@@ -80,12 +80,12 @@ def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
     from ..limits.budget import RetryBudget
     from ..limits.lease import LeasedBudget
 
-    budget = budget_of(call.limits)
+    budget, bucket = budget_of(call.limits), call.limits.budget_scope(call)
     if isinstance(budget, LeasedBudget):
-        scope = "local" if budget.falls_back(call.scope) else "shared"
-        return budget.name, scope, budget.tokens(call.scope, now)
+        scope = "local" if budget.falls_back(bucket) else "shared"
+        return budget.name, scope, budget.tokens(bucket, now)
     if isinstance(budget, RetryBudget):
-        return "default", "local", budget.tokens(call.scope, now)
+        return "default", "local", budget.tokens(bucket, now)
     return "default", "local", None if budget is None else budget.tokens
 
 
@@ -178,7 +178,7 @@ class EventLog(Locked):
     def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
         """An attempt failed, and another one follows."""
         if self._refused:
-            self._refused.discard(call.scope)
+            self._refused.discard(call.limits.budget_scope(call))
         more = call.listeners
         self.emit(events.ATTEMPT_FAILED, more, call, failure)
         self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
@@ -189,7 +189,9 @@ class EventLog(Locked):
         """An attempt failed, and was the last one."""
         row = self._end(call, now)
         self.emit(events.ATTEMPT_FAILED, call.listeners, call, failure)
-        if stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(call.scope, now):
+        if stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(
+            call.limits.budget_scope(call), now
+        ):
             budget = budget_in_force(call, now)
             self.emit(events.BUDGET_EXHAUSTED, call.listeners, call.request.origin, budget)
         self.emit(row, call.listeners, call, now)

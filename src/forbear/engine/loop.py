@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import NO_EXTRAS
 from ..core.decide import decide
 from ..core.outcome import GiveUp, Phase, Reason, SendAgain
 from ..errors import RetryRefused
@@ -184,11 +183,8 @@ def run(call: Call, port: Port[Response]) -> Response | None:
         # would keep each other, and the pool with its sockets, until the garbage collector runs.
         outcome = None
         try:
-            has_extras = call.extras is not NO_EXTRAS
-            if has_extras:
-                call.limits.leave(call, settings.clock.monotonic())
-            if has_extras or settings.wants_ends:
-                ended(settings, call)
+            call.limits.leave(call, settings.clock.monotonic())
+            ended(settings, call)
             call.live = None
         except BaseException:  # interrupted here too: tokens and permits must still be returned,
             # and before the response is closed, because closing may be interrupted again
@@ -262,11 +258,8 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
         # would keep each other, and the pool with its sockets, until the garbage collector runs.
         outcome = None
         try:
-            has_extras = call.extras is not NO_EXTRAS
-            if has_extras:
-                call.limits.leave(call, settings.clock.monotonic())
-            if has_extras or settings.wants_ends:
-                ended(settings, call)
+            call.limits.leave(call, settings.clock.monotonic())
+            ended(settings, call)
             call.live = None
         except BaseException:  # interrupted here too: tokens and permits must still be returned,
             # and before the response is closed, because closing may be interrupted again

@@ -204,6 +204,23 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
             raise ValueError(f"{name} must be at most 1, got {shown(value)}; {why}")
 
 
+class Spent:
+    """What a call has spent of a budget.
+
+    Attributes:
+        scope: Of the budget, for this call.
+        tokens: That were spent last.
+        attempts: How many the call had made then; once it has made more, nothing is refunded.
+    """
+
+    __slots__ = ("attempts", "scope", "tokens")
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.tokens = 0.0
+        self.attempts = 0
+
+
 class BudgetLimit(Limit):
     """Lets a budget, perhaps a user's own, count the calls of one transport and allow retries."""
 
@@ -212,9 +229,8 @@ class BudgetLimit(Limit):
         self._scope: Scope = getattr(budget, "scope", "origin")
 
     def begin(self, call: Call, wait: float, now: float) -> float:
-        self._choose_scope(call)
         try:
-            self.budget.deposit(call.scope, now)
+            self.budget.deposit(self.spent_by(call).scope, now)
         except Exception as error:  # of a user's own budget: the call loses nothing
             call.own_extras().plugin_error = error
         return wait
@@ -235,32 +251,38 @@ class BudgetLimit(Limit):
 
     def spend_for_hedge(self, call: Call, now: float) -> bool:
         """Spend tokens for a hedge as for a retry; False: the budget does not allow it."""
-        self._choose_scope(call)
         try:
             return self._spend(call, 1.0, now)
         except Exception:  # of a user's own budget
-            call.own_extras().tokens_spent = 0.0
+            self.spent_by(call).tokens = 0.0
             return False
 
     def leave(self, call: Call, now: float) -> None:
-        spent = call.extras.tokens_spent
-        if spent:
-            self.budget.refund(call.scope, spent)
-            call.own_extras().tokens_spent = 0.0
+        spent: Spent | None = call.notes.get(self)
+        if spent is not None and spent.tokens and spent.attempts == call.attempts:
+            self.budget.refund(spent.scope, spent.tokens)
+            spent.tokens = 0.0
 
-    def _choose_scope(self, call: Call) -> None:
-        if callable(self._scope):
-            try:
-                call.scope = scope_of(self._scope, call.request)
-            except Exception as error:  # of the user's: the call is on its origin
-                call.own_extras().plugin_error = error
+    def spent_by(self, call: Call) -> Spent:
+        """Return the notes of a call, whose scope is asked for once."""
+        spent: Spent | None = call.notes.get(self)
+        if spent is None:
+            scope = call.request.origin
+            if callable(self._scope):
+                try:
+                    scope = scope_of(self._scope, call.request)
+                except Exception as error:  # of the user's: the call is on its origin
+                    call.own_extras().plugin_error = error
+            spent = call.notes[self] = Spent(scope)
+        return spent
 
     def _spend(self, call: Call, cost: float, now: float) -> bool:
-        extras = call.own_extras()
-        extras.tokens_spent = cost  # first: an interruption then refunds them, not loses them
-        if self.budget.spend(call.scope, cost, now):
+        spent = self.spent_by(call)
+        # First: an interruption then refunds them, not loses them.
+        spent.attempts, spent.tokens = call.attempts, cost
+        if self.budget.spend(spent.scope, cost, now):
             return True
-        extras.tokens_spent = 0.0
+        spent.tokens = 0.0
         return False
 
 

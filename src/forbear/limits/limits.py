@@ -161,6 +161,10 @@ class Limits(Limit):
                 return False
         return True
 
+    def budget_scope(self, call: Call) -> str:
+        """What the budget keeps an allowance of, for this call."""
+        return call.request.origin if self._budget is None else self._budget.spent_by(call).scope
+
     def count_call(self) -> None:
         """Note a call that succeeds at once, for a budget that counts them."""
         self.budget.count_call()  # type: ignore[union-attr]
@@ -406,7 +410,6 @@ class StandardStrategy:
         call: Call = token.state
         call.attempts = token.attempts
         call.deadline_at = now + latest
-        call.own_extras().tokens_spent = 0.0  # the attempt that has failed was sent
         self.limits.observe(call, failure, now)
         verdict = plan_retry(call, failure, now)
         if isinstance(verdict, GiveUp):
@@ -418,15 +421,14 @@ class StandardStrategy:
     def record_success(self, token: RetryToken, now: float) -> None:
         """End the call: its last response was accepted. Idempotent."""
         call: Call = token.state
-        call.own_extras().tokens_spent = 0.0
+        call.attempts += 1  # what was bought last was sent
         if call.stop is None:
             self.limits.observe(call, None, now)
 
     def release(self, token: RetryToken, now: float) -> None:
         """End the call otherwise; refund an attempt that was not sent. Idempotent."""
         call: Call = token.state
-        if token.attempts > call.attempts:
-            call.own_extras().tokens_spent = 0.0  # it was sent
+        call.attempts = max(call.attempts, token.attempts)
         self.limits.leave(call, now)
 
     def __repr__(self) -> str:

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from ..core.strategy import RetryStrategy
 
 
+class Asked:
+    """What a strategy was asked for a call, and the token that it gave."""
+
+    __slots__ = ("scope", "token")
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.token: RetryToken | None = None
+
+
 class StrategyLimit(Limit):
     """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
 
@@ -39,10 +49,11 @@ class StrategyLimit(Limit):
         """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
         if self._error is not None:
             call.own_extras().plugin_error, self._error = self._error, None
+        asked = self._asked(call)
         scope_of = getattr(self.strategy, "scope_of", None)
         if scope_of is not None:
             try:
-                call.scope = a_text(scope_of(call.request))
+                asked.scope = a_text(scope_of(call.request))
             except Exception as error:
                 call.own_extras().plugin_error = error
         if call.is_under_way:
@@ -59,38 +70,43 @@ class StrategyLimit(Limit):
         self.leave(call, now)
         return 0.0
 
+    def _asked(self, call: Call) -> Asked:
+        asked: Asked = call.notes.setdefault(self, Asked(call.request.origin))
+        return asked
+
     def _acquire(self, call: Call, now: float) -> RetryToken:
+        asked = self._asked(call)
         try:
-            token = self.strategy.acquire_initial_token(call.scope, now)
+            token = self.strategy.acquire_initial_token(asked.scope, now)
         except RetryRefused as refused:
             raise a_refusal(refused) from None
-        token = call.own_extras().token = a_token(token, call)
+        token = asked.token = a_token(token, call)
         return token
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         """Refresh the token; raise its delay to what the server asked for."""
-        token = call.extras.token or self._acquire(call, now)
+        asked = self._asked(call)
+        token = asked.token or self._acquire(call, now)
         token.attempts = call.attempts
         try:
             token = self.strategy.refresh_token(token, failure, now, latest=latest)
         except RetryRefused as refused:
             raise a_refusal(refused) from None
-        call.own_extras().token = a_token(token, call)
-        delay, source, asked = a_delay(token), a_text(token.source), failure.hint.delay
-        if asked is None:
+        asked.token = a_token(token, call)
+        delay, source, named = a_delay(token), a_text(token.source), failure.hint.delay
+        if named is None:
             return Plan(delay, source)
-        if delay < asked:
-            return Plan(asked, failure.hint.source or source, asked)
-        return Plan(delay, source, asked)
+        if delay < named:
+            return Plan(named, failure.hint.source or source, named)
+        return Plan(delay, source, named)
 
     def leave(self, call: Call, now: float) -> None:
         """End the token: the last response was accepted, or the call ends otherwise."""
-        token = call.extras.token
-        if token is None:
+        asked: Asked | None = call.notes.get(self)
+        if asked is None or asked.token is None:
             return
         # Taken off the call first: a token must end once, also if the strategy raises below.
-        extras = call.own_extras()
-        extras.token = None
+        token, asked.token = asked.token, None
         token.attempts = call.attempts
         try:
             if call.history and call.history[-1].failure is None:
@@ -98,6 +114,7 @@ class StrategyLimit(Limit):
             else:
                 self.strategy.release(token, now)
         except Exception as error:  # the call is over: its response must not be lost
+            extras = call.own_extras()
             extras.plugin_error = extras.plugin_error or error
 
     def __repr__(self) -> str:
