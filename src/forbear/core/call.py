@@ -175,7 +175,6 @@ class Extras:
     # about its origin.
     cut_by_incoming_deadline = False
     is_reused = False  # it broke on a connection that had carried a request before
-    permit = 0  # of the breaker, until the attempt ends
     credential: Hashable = None  # a hash of the request's, once a limit has needed it
     cooled = 0.0  # seconds for which cooldowns have delayed the call
     tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in

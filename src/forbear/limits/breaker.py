@@ -540,7 +540,7 @@ class BreakerLimit(Limit):
 
     def admit(self, call: Call, now: float) -> float:
         """Take a permit. If the circuit has opened meanwhile, choose another origin."""
-        if self.breaker.is_closed or call.extras.permit:
+        if self.breaker.is_closed or call.notes.get(self):
             return 0.0
         try:
             self._take_permit(call, now)
@@ -555,7 +555,7 @@ class BreakerLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
-        permit, origin = call.extras.permit, call.sent_to
+        permit, origin = call.notes.get(self, 0), call.sent_to
         failed = None if call.extras.cut_by_incoming_deadline else is_origin_failure(failure)
         if failed and failure.progress and call.resumption and call.resumption.has_ended:  # type: ignore[union-attr]
             failed = None  # a server may end a feed after each of its events
@@ -568,8 +568,7 @@ class BreakerLimit(Limit):
             self._emit(edge)
         elif permit:
             self.breaker.release(origin, permit)
-        if permit:
-            call.own_extras().permit = 0
+        call.notes.pop(self, None)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Refuse a retry for which the circuit would still be open."""
@@ -590,14 +589,14 @@ class BreakerLimit(Limit):
         return None if self.breaker.state(call.origin, now) is CLOSED else "circuit-open"
 
     def leave(self, call: Call, now: float) -> None:
-        if call.extras.permit:
-            self.breaker.release(call.origin, call.extras.permit)
-            call.own_extras().permit = 0
+        permit = call.notes.get(self)
+        if permit:
+            self.breaker.release(call.origin, permit)
+            del call.notes[self]
 
     def _take_permit(self, call: Call, now: float) -> None:
-        extras = call.own_extras()
         # In one statement: an interruption between two would lose the permit until it expires.
-        extras.permit = (admission := self.breaker.admit(call.origin, now)).permit
+        call.notes[self] = (admission := self.breaker.admit(call.origin, now)).permit
         self._emit(admission.edge)
         if admission.refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
