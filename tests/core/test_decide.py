@@ -31,7 +31,7 @@ from forbear import (
     RetryRefused,
     record_of,
 )
-from forbear.core.call import Call
+from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
 from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
@@ -700,7 +700,7 @@ def test_a_schedule_that_fails_costs_the_retry_not_the_response(answer: Any) -> 
 
     call = a_call(STEADY.replace(backoff=Schedule()))
     assert verdict_on(call) == GiveUp(Reason.STRATEGY_FAILED)
-    assert isinstance(call.extras.plugin_error, Exception)
+    assert isinstance(call.notes[PLUGIN_ERROR], Exception)
 
 
 def test_a_refusal_of_the_limits_is_passed_on() -> None:

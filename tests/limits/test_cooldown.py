@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from forbear.core.request import EVERYBODY, credential_of
 from forbear.limits.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+from forbear.limits.scopes import EVERYBODY, credential_of
 
 from ..processes import python
 from ..threads import in_threads
@@ -48,7 +48,7 @@ def test_no_credential_is_kept_and_the_hash_is_salted() -> None:
     cooldown = a_cooldown()
     cooldown.begin(A, found, 5.0, NOW)
     assert "s3cret" not in repr(cooldown) + str(cooldown._entries)
-    code = "from forbear.core.request import credential_of as found\n"
+    code = "from forbear.limits.scopes import credential_of as found\n"
     code += "print(found([('Authorization', 'Bearer s3cret')]))"
     assert len({python(code, PYTHONHASHSEED="random") for _ in range(2)}) == 2
 

@@ -20,7 +20,7 @@ from forbear import (
     RetryPolicy,
     RetryRefused,
 )
-from forbear.core.call import Call
+from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
 from forbear.core.outcome import SendAgain
 from forbear.core.request import Request
@@ -122,7 +122,7 @@ def test_a_scope_that_fails_means_the_origin() -> None:
     call = told(limits_of(budget=budget), RESET)
     planned(call, RESET)
     assert (call.limits.budget_scope(call), budget.tokens(A, NOW)) == (A, 19)
-    assert isinstance(call.extras.plugin_error, ZeroDivisionError)
+    assert isinstance(call.notes[PLUGIN_ERROR], ZeroDivisionError)
 
 
 class Counting:

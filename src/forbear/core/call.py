@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from .record import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
     from enum import StrEnum
 
     from .event_streams import EventStream
@@ -45,6 +45,8 @@ class Resumption:
         return self.download.is_resumed
 
 
+# Key of a call's notes: the exception that the user's own schedule, budget … raised.
+PLUGIN_ERROR = "plugin error"
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
 
 
@@ -163,7 +165,6 @@ class Extras:
     """State that few calls need. Made with the first of it (``Call.own_extras``)."""
 
     number = 0  # identifies the call in events and logs; 0 until the first of them
-    plugin_error: Exception | None = None  # what the user's own schedule, budget … raised
     nested = False  # another loop, above or below, already retries the request
     sent_before = 0  # retries that earlier hops of a redirected call have used
     inspection: Any = None  # what ``retry_if`` was given by the fast path; no result is known yet
@@ -175,9 +176,6 @@ class Extras:
     # about its origin.
     cut_by_incoming_deadline = False
     is_reused = False  # it broke on a connection that had carried a request before
-    credential: Hashable = None  # a hash of the request's, once a limit has needed it
-    cooled = 0.0  # seconds for which cooldowns have delayed the call
-    tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in
     gate_scope: str | None = None  # what the gate keeps the health of, if that is not the origin
     held = 0.0  # seconds for which the gate has held it, beyond the waits that were decided
     # Decided delays that count as patience too, since a probe that uses up no attempt ended them.

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import RetryRefused
-from .call import NO_PLAN
+from .call import NO_PLAN, PLUGIN_ERROR
 from .headers.hints import joined, read_response
 from .outcome import Failure, FailureKind, GiveUp, Hint, Phase, Reason, SendAgain
 
@@ -121,7 +121,7 @@ def plan_retry(
     except RetryRefused as refused:
         return GiveUp(refused.reason, refused.retry_after)
     except Exception as error:  # a schedule, a budget or a strategy of the user's
-        call.own_extras().plugin_error = error
+        call.notes[PLUGIN_ERROR] = error
         return GiveUp(Reason.STRATEGY_FAILED)
     return SendAgain(delay, source)
 

@@ -14,15 +14,13 @@ from .headers.fields import Names, collect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
-    from .call import Call
     from .headers.fields import Found, Line
 
-    # Which share of a limit a call uses, and whose calls share one.
+    # Which share of a limit a call uses.
     Scope = Literal["origin", "transport"] | Callable[["Request"], str]
-    CallerScope = Literal["credential", "origin"] | Callable[["Request"], str]
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -186,49 +184,6 @@ def scope_of(scope: Scope, request: Request) -> str:
     if not isinstance(found, str):
         raise TypeError(f"scope must return text, got {type(found).__name__}")
     return str.__str__(found)  # a subclass's own __eq__ would run while a lock is held
-
-
-def key_of(call: Call, scope: CallerScope) -> Hashable:
-    """Return the key of the scope that a call's next attempt is in."""
-    if scope == "credential":
-        return call.origin, credential_of_call(call)
-    if callable(scope):
-        try:
-            return "", scope_of(scope, call.request)
-        except Exception as error:  # of the user's: the call is on its origin
-            call.own_extras().plugin_error = error
-    return call.origin
-
-
-# One tenant's limit must not delay another, so cooldown, concurrency and pacing distinguish them by
-# a salted hash of their credentials. It is Python's own, SipHash with a key that is chosen anew for
-# each process: of a thousand credentials two are alike with a chance of 1 in 10**13, and all that
-# such two would share is a limit. Neither the hash nor a header is shown, and none is kept.
-CREDENTIAL_NAMES = frozenset({"authorization", "x-api-key"})
-EVERYBODY = b""  # in place of a hash; calls without a credential have one too
-
-
-def credential_of(lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> int:
-    """Return a salted hash of a request's credentials; never 0."""
-    found: object = None
-    for name, value in lines:
-        length = len(name)
-        if length == 13 or length == 9:  # noqa: PLR1714  # in half the time of a set
-            lower = name.lower()
-            if type(lower) is bytes:  # no set, because it would hash a name that is new each time
-                if lower == b"authorization" or lower == b"x-api-key":  # noqa: PLR1714
-                    found = found, length, value
-            elif lower in CREDENTIAL_NAMES:
-                found = found, length, str(value).encode("utf-8", "surrogateescape")
-    return hash(found) or 1
-
-
-def credential_of_call(call: Call) -> Hashable:
-    """Return the hash of a call's credentials, which is computed once per call."""
-    extras = call.own_extras()
-    if extras.credential is None:
-        extras.credential = credential_of(call.request.header_lines())
-    return extras.credential
 
 
 # The methods a key is generated for, those that the draft names (§1). Most others are idempotent.

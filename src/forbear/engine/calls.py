@@ -10,7 +10,7 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.call import Call
+from ..core.call import PLUGIN_ERROR, Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.record import RECORD, Story, in_seconds
 from ..errors import RetryRefused
@@ -394,12 +394,11 @@ def closed(port: CommonPort[Response], call: Call) -> Response:
 
 def ended(settings: Settings, call: Call) -> None:
     """Emit that the call is over, and log what a plug-in of the user's raised meanwhile."""
-    error = call.extras.plugin_error
+    error = call.notes.pop(PLUGIN_ERROR, None)
     if error is not None:
         is_end = call.stop is not None and call.stop.reason is Reason.STRATEGY_FAILED
         log = settings.events.log()
         log.hook_failed(settings.plugin_name, error, ends_retries=is_end)
-        call.own_extras().plugin_error = None
     if settings.wants_ends:
         settings.events.log().ended(call, settings.clock.monotonic())
 

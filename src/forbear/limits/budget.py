@@ -17,7 +17,7 @@ from collections import OrderedDict
 from math import inf
 from random import random as system_random
 
-from ..core.call import Limit
+from ..core.call import PLUGIN_ERROR, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
@@ -232,7 +232,7 @@ class BudgetLimit(Limit):
         try:
             self.budget.deposit(self.spent_by(call).scope, now)
         except Exception as error:  # of a user's own budget: the call loses nothing
-            call.own_extras().plugin_error = error
+            call.notes[PLUGIN_ERROR] = error
         return wait
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
@@ -243,7 +243,8 @@ class BudgetLimit(Limit):
         elif call.origin != call.sent_to:
             # No server has seen the request yet, so to all of them this is the first attempt; else
             # it was another origin that named a time.
-            if failure.phase is Phase.UNSENT and call.origin not in call.extras.tried:
+            was_tried = any(attempt.origin == call.origin for attempt in call.history)
+            if failure.phase is Phase.UNSENT and not was_tried:
                 cost = 0.0
         elif failure.hint.delay is not None:
             cost = self.budget.hinted_cost
@@ -272,7 +273,7 @@ class BudgetLimit(Limit):
                 try:
                     scope = scope_of(self._scope, call.request)
                 except Exception as error:  # of the user's: the call is on its origin
-                    call.own_extras().plugin_error = error
+                    call.notes[PLUGIN_ERROR] = error
             spent = call.notes[self] = Spent(scope)
         return spent
 

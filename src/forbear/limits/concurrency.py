@@ -27,9 +27,10 @@ from ..core.checks import (
     suggesting,
 )
 from ..core.outcome import Reason
-from ..core.request import check_scope, key_of
+from ..core.request import check_scope
 from ..errors import RetryRefused
 from . import Locked
+from .scopes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from ..core.request import CallerScope
+    from .scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
 FORGOTTEN = 64  # at once

@@ -14,9 +14,9 @@ from math import inf
 
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
-from ..core.request import EVERYBODY, credential_of_call
 from ..errors import RetryRefused
 from . import Locked
+from .scopes import EVERYBODY, credential_of_call, delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,14 +169,13 @@ class CooldownLimit(Limit):
             call.origin, left = self.origins.next(call, now, fresh=0.0, again=0.0)
         if not left:
             return 0.0
-        extras = call.own_extras()
-        if extras.cooled + left > call.policy.max_retry_after:
+        if delayed_so_far(call) + left > call.policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
         # At once: of many calls that waited for a probe all but a few would be refused then.
         breaker = None if has_others else self._breaker
         if breaker is not None and (refused_for := breaker.refused_for(call.origin, now)):
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
-        extras.cooled += left
+        note_delay(call, left)
         return left + self._stagger(call, left, now)
 
     def _has_others(self, call: Call) -> bool:
@@ -185,4 +184,4 @@ class CooldownLimit(Limit):
     def _stagger(self, call: Call, left: float, now: float) -> float:
         """Seconds on top, so that neither delayed calls nor a fleet are sent at one instant."""
         spread = call.random() * call.policy.hint_spread * max(left, 1.0)
-        return spread + self.cooldown.queue(call.origin, call.extras.credential, now)
+        return spread + self.cooldown.queue(call.origin, credential_of_call(call), now)

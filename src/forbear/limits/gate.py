@@ -24,7 +24,7 @@ from heapq import heappush
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from ..core.call import NO_EXTRAS, Limit
+from ..core.call import PLUGIN_ERROR, Limit
 from ..core.checks import rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
@@ -462,7 +462,7 @@ class GateLimit(Limit):
             try:
                 call.own_extras().gate_scope = scope_of(self.gate.scope, call.request)
             except Exception as error:  # of the user's: the call is on its origin
-                call.own_extras().plugin_error = error
+                call.notes[PLUGIN_ERROR] = error
         if not (self.gate.quiet or call.is_under_way):
             self.gate.begin(gate_key(call, call.origin), now)
         return wait
@@ -480,7 +480,7 @@ class GateLimit(Limit):
         wait = self._ask(call, hold, now)
         if wait != 0:
             return wait
-        origin, cooled = call.origin, call.extras.cooled
+        origin = call.origin
         try:
             wait = admit(call, now)
         except RetryRefused as refused:
@@ -493,8 +493,6 @@ class GateLimit(Limit):
             wait = min(LATEST_ASK, hold.until - now)
         if wait:  # it stays held, with its hold, its origin and its response
             call.origin = origin
-            if call.extras.cooled != cooled:
-                call.own_extras().cooled = cooled
             return min(wait, hold.latest_at - now)
         # A call that is more patient than by default waits for the origin, for which its attempts
         # would not suffice, so the patience alone bounds it and all of its wait counts there. Only
@@ -518,14 +516,14 @@ class GateLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on what the attempt says about the health of its origin."""
-        gate, key, extras = self.gate, call.sent_to, call.extras
-        is_retry = bool(call.history) or call.resumption is not None
-        if extras is not NO_EXTRAS:
-            if extras.cut_by_incoming_deadline:
-                return
-            if extras.tried:  # the first attempt to another server is no retry for that server
-                is_retry = key in extras.tried
-            key = gate_key(call, key)
+        if call.extras.cut_by_incoming_deadline:
+            return
+        gate, sent_to = self.gate, call.sent_to
+        key = gate_key(call, sent_to)
+        # The first attempt to another server is no retry for that server.
+        is_retry = call.resumption is not None or any(
+            attempt.origin == sent_to for attempt in call.history
+        )
         if failure is None or failure.progress or (cost := cost_of(failure, is_retry)) < 0:
             if not gate.quiet:
                 gate.good(key, now, retry=is_retry)
@@ -536,7 +534,7 @@ class GateLimit(Limit):
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Hold a call whose origin is unhealthy, or refuse it."""
         gate = self.gate
-        key = call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
+        key = gate_key(call, call.origin)
         if gate.is_healthy(key) or call.policy.patience is None:
             return None
         if gate.is_in_share(key, call.random):

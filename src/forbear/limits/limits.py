@@ -11,7 +11,7 @@ from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING
 
-from ..core.call import NO_EXTRAS, Call, Limit, Plan
+from ..core.call import Call, Limit, Plan
 from ..core.checks import check_choice, shown, suggesting
 from ..core.decide import plan_retry
 from ..core.outcome import TIMEOUT_KINDS, TIMEOUT_STATUSES, FailureKind, GiveUp, Phase, Reason
@@ -293,9 +293,7 @@ class Schedule(Limit):
                 and (
                     self._gate is None
                     or policy.patience is None
-                    or self._gate.may_be_fast(
-                        call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
-                    )
+                    or self._gate.may_be_fast(gate_key(call, call.origin))
                 )
             )
         ):

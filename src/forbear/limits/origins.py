@@ -15,6 +15,7 @@ from ..core.request import origin_from
 from ..core.strategy import with_spread
 from ..errors import RetryRefused
 from . import Locked
+from .scopes import CREDENTIAL, delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,12 +189,12 @@ class OriginsLimit(Limit):
         """Fail over to the next origin: at once, if nothing was sent and it was not tried yet."""
         if not self.is_covered(call):
             return plan
-        before, asked, extras = call.origin, failure.hint.delay, call.own_extras()
+        before, asked = call.origin, failure.hint.delay
         if asked is not None:
             if not asked:  # a server that says "now" rests for the random share
                 asked = with_spread(0.0, call.random() * call.policy.hint_spread, latest)
             self._rest(call, before, plan.delay if failure.hint.delay else asked, now)
-        extras.tried = (*extras.tried, before)
+        self.note_tried(call, before)
         again = plan.backoff
         fresh = 0.0 if failure.phase is Phase.UNSENT else again
         call.origin, delay = self.next(call, now, fresh=fresh, again=again)
@@ -217,9 +218,9 @@ class OriginsLimit(Limit):
             refused_for = self._refused_for(origin, now)
             if call.policy.hints == "ignore":
                 return refused_for
-            return max(refused_for, self._cooling(origin, call.extras.credential, now))
+            return max(refused_for, self._cooling(origin, call.notes.get(CREDENTIAL), now))
 
-        tried = call.extras.tried
+        tried = call.notes.get(self, ())
         return self.origins.next(call.origin, tried, now, refused_for, fresh=fresh, again=again)
 
     def move_on(self, call: Call, now: float) -> float:
@@ -228,12 +229,15 @@ class OriginsLimit(Limit):
         Raises:
             RetryRefused: None is free within the time that the policy waits.
         """
-        extras = call.own_extras()
-        call.origin, delay = self.next(call, now, fresh=0.0, again=0.0)
-        extras.cooled += delay
-        if extras.cooled > call.policy.max_retry_after:
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
-        return delay
+        call.origin, seconds = self.next(call, now, fresh=0.0, again=0.0)
+        if delayed_so_far(call) + seconds > call.policy.max_retry_after:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=seconds)
+        note_delay(call, seconds)
+        return seconds
+
+    def note_tried(self, call: Call, origin: str) -> None:
+        """Note an origin to which an attempt of the call was sent."""
+        call.notes[self] = (*call.notes.get(self, ()), origin)
 
     def for_hedge(self, origin: str, now: float) -> list[str]:
         """List the origins to which a first attempt to ``origin`` may be hedged."""

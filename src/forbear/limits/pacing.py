@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from ..core.call import Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
-from ..core.request import check_scope, key_of
+from ..core.request import check_scope
 from . import Locked
+from .scopes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.quota import Quota
     from ..core.outcome import Failure
-    from ..core.request import CallerScope
+    from .scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out
 MOST_QUOTAS = 16  # of one scope

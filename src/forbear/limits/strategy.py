@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.call import Call, Limit, Plan
+from ..core.call import PLUGIN_ERROR, Call, Limit, Plan
 from ..core.outcome import GiveUp, Reason
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
@@ -48,14 +48,14 @@ class StrategyLimit(Limit):
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
         if self._error is not None:
-            call.own_extras().plugin_error, self._error = self._error, None
+            call.notes[PLUGIN_ERROR], self._error = self._error, None
         asked = self._asked(call)
         scope_of = getattr(self.strategy, "scope_of", None)
         if scope_of is not None:
             try:
                 asked.scope = a_text(scope_of(call.request))
             except Exception as error:
-                call.own_extras().plugin_error = error
+                call.notes[PLUGIN_ERROR] = error
         if call.is_under_way:
             return 0.0
         try:
@@ -65,7 +65,7 @@ class StrategyLimit(Limit):
                 raise
             call.stop = GiveUp(refused.reason, refused.retry_after)
         except Exception as error:
-            call.own_extras().plugin_error = error
+            call.notes[PLUGIN_ERROR] = error
             call.stop = GiveUp(Reason.STRATEGY_FAILED)
         self.leave(call, now)
         return 0.0
@@ -114,8 +114,7 @@ class StrategyLimit(Limit):
             else:
                 self.strategy.release(token, now)
         except Exception as error:  # the call is over: its response must not be lost
-            extras = call.own_extras()
-            extras.plugin_error = extras.plugin_error or error
+            call.notes.setdefault(PLUGIN_ERROR, error)
 
     def __repr__(self) -> str:
         return repr(self.strategy)

@@ -561,7 +561,8 @@ class Hedging:
             outgoing.request = second.request
             if second.origin != call.origin:
                 outgoing.pristine = aimed(port, outgoing.pristine, second.origin)
-                extras.tried = (*extras.tried, call.origin)
+                assert self.limits.origins is not None
+                self.limits.origins.note_tried(call, call.origin)
                 call.origin = second.origin
         call.live = outcome
         second.response = second.error = None  # an error's traceback holds the second attempt
