@@ -198,8 +198,11 @@ class Story(NamedTuple):
         return f"<Story {self.record()}>"
 
 
-def record_of(outcome: object) -> CallRecord | None:
+def record_of(outcome: object) -> CallRecord | Any:
     """Return the story of a call: its attempts, the waits between them, why it ended.
+
+    To a type checker it is a CallRecord, and may be compared with None: whoever sends through
+    forbear gets one, and need not check.
 
     Args:
         outcome: A response, or an exception: the library's own, or one that an SDK raised from it
