@@ -15,8 +15,20 @@ import httpx
 import pytest
 
 import forbear
-from forbear import ConcurrencyLimit, Exponential, Hedge, Pacing, Reason, RetryPolicy, record_of
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Exponential,
+    Fixed,
+    Hedge,
+    Pacing,
+    Reason,
+    RetryPolicy,
+    record_of,
+)
 from forbear.httpx import AsyncRetryTransport, RetryTransport
+
+from ..lanes.lane import run_at_once
 
 pytestmark = pytest.mark.anyio
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
@@ -251,6 +263,35 @@ def resumable(body):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/", ranges
     finally:
         listener.close()
+
+
+@pytest.mark.smoke
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("takes", ["slot", "permit"])
+async def test_before_attempt_may_send_requests_through_its_own_client(
+    adapter, server, quick, takes
+):
+    """The only slot, and the permit of a circuit that is half-open, are taken after it."""
+    server.script("/x", 503, 200)
+    server.script("/login", 200)
+    limit = bulkhead()
+    options = {"concurrency": limit} if takes == "slot" else {"breaker": CircuitBreaker(1)}
+
+    async def log_in(request, attempt):
+        response = await adapter.call(client, "GET", server.url + "/login")
+        assert adapter.status(response) == 200
+        request.headers["X-Token"] = "fresh"
+
+    def log_in_at_once(request, attempt):
+        run_at_once(log_in(request, attempt))
+
+    options["before_attempt"] = log_in if adapter.is_async else log_in_at_once
+    policy = RetryPolicy(backoff=Fixed(2))  # the circuit is open for less
+    async with adapter.client(policy=policy, **options, **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/x")
+    assert adapter.status(response) == 200
+    assert [dict(each.headers).get("X-Token") for each in server.requests("/x")] == [None, "fresh"]
+    assert is_free(limit)
 
 
 @pytest.mark.smoke

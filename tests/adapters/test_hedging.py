@@ -18,6 +18,7 @@ import forbear.requests
 import forbear.urllib3
 from forbear import (
     CircuitBreaker,
+    ConcurrencyLimit,
     Fixed,
     Hedge,
     IdempotencyKeys,
@@ -432,6 +433,24 @@ async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server,
         for arrival in server.requests("/x")
     ]
     assert signed == [None, "2", "3"]
+
+
+async def test_before_attempt_of_a_second_attempt_may_use_its_slot(adapter, server, paced):
+    """Both slots are taken, by the first attempt, which hangs, and for the second one."""
+    server.script("/x", "hang", 200)
+    server.script("/login", 200)
+    limit = ConcurrencyLimit(2, adaptive=False)
+
+    async def log_in(request, attempt):
+        await adapter.call(client, "GET", server.url + "/login")
+
+    options = {"hedge": hedge(), "concurrency": limit, "before_attempt": log_in}
+    async with adapter.client(policy=POLICY, **options) as client:
+        with anyio.fail_after(30):
+            response = await adapter.call(client, "GET", server.url + "/x")
+    assert response.status_code == 200
+    assert len(server.requests("/login")) == 1
+    assert limit.in_flight() == 0
 
 
 @pytest.mark.parametrize("ends", ["raises", "too-late"])

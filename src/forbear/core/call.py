@@ -182,6 +182,9 @@ class Extras:
     patience_used = 0.0
     kept: Any = None  # the last response, read, while the call is held
     unhealthy_verdict: GiveUp | None = None  # if the call is not released in time
+    # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
+    # called; None: there is none.
+    prepared_for: str | None = None
     slot: Any = None  # of the concurrency limit (limits/concurrency.py), from the queue to the end
     waited_for_slot = 0.0  # seconds in that queue, of attempts that were sent
     quotas: tuple[Quota, ...] = ()  # in the head of the last response, if they are paced by
@@ -273,6 +276,15 @@ class Call:
         if extras is NO_EXTRAS:
             extras = self.extras = Extras()
         return extras
+
+    @property
+    def awaits_hook(self) -> bool:
+        """Is ``before_attempt`` to be called next? Meanwhile the call takes nothing.
+
+        A request that it sends, such as a login, may need a slot, a turn or a permit too: if all
+        are taken by calls that wait for their hooks, nobody would ever go on.
+        """
+        return self.extras.prepared_for not in (None, self.origin)
 
     @property
     def last_failure(self) -> Failure | None:

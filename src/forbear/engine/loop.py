@@ -142,6 +142,10 @@ def run(call: Call, port: Port[Response]) -> Response | None:
                 if longer > 0:
                     wait = longer
                     continue
+                if call.awaits_hook:
+                    port.run_hook(call)
+                    wait, call.extras.prepared_for = 0.0, call.origin
+                    continue
                 try:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
@@ -217,6 +221,10 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
                 if longer > 0:
                     wait = longer
                     continue
+                if call.awaits_hook:
+                    await port.run_hook(call)
+                    wait, call.extras.prepared_for = 0.0, call.origin
+                    continue
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
@@ -286,6 +294,8 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             call.decided_at = now
             delay, source = verdict
             call.note(failure, now, delay, source)
+            if settings.before_attempt is not None:
+                call.own_extras().prepared_for = ""
             if call.last_error is not None:
                 drop_frames(call.last_error)
             settings.events.retried(call, failure, verdict, now)

@@ -283,6 +283,10 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     settings = port.settings
     outgoing: Outgoing | None = call.outgoing
     original: Sent = call.request.original
+    prepared_for = call.extras.prepared_for
+    if outgoing is not None and prepared_for == call.origin:
+        prepared: Sent = outgoing.request
+        return prepared
     if outgoing is not None and outgoing.cookie is not None:
         outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, ())
         headers: Any = outgoing.request.headers
@@ -291,7 +295,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
         if not outgoing.cookie:
             del headers["Cookie"]
         outgoing.cookie = None
-    if call.origin == call.sent_to:
+    if call.origin == (prepared_for or call.sent_to):
         if settings.sends_alike and call.context is None and call.resumption is None:
             return original if outgoing is None else outgoing.request
     else:
@@ -299,7 +303,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
         outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
         call.request.headers = outgoing.request.headers
     lines = next_lines(settings, call, original.headers.__contains__)
-    if lines or (settings.before_attempt is not None and call.history):  # on a fresh copy
+    if lines or call.awaits_hook:  # on a fresh copy
         outgoing = outgoing_of(port, call)
         outgoing.request = port.copied(outgoing.pristine, lines)
         call.request.headers = outgoing.request.headers

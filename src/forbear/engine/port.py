@@ -106,6 +106,10 @@ class CommonPort(Classifier, Library[Response], Protocol[Response]):
 class Port(Classifier, Library[Response], Protocol[Response]):
     """The port of a synchronous transport."""
 
+    def run_hook(self, call: Call) -> None:
+        """Call ``before_attempt`` with the request that ``send`` is to send."""
+        ...
+
     def send(self, call: Call) -> Response:
         """Send the next attempt, count it, and read a small body; raises the library's errors."""
         ...
@@ -192,6 +196,8 @@ class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Re
     def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
         """Begin a wait, which the loop ends. Its result: False, the transport was closed."""
         ...
+
+    async def run_hook(self, call: Call) -> None: ...
 
     async def send(self, call: Call) -> Response: ...
 

@@ -600,6 +600,8 @@ class BreakerLimit(Limit):
         self._emit(admission.edge)
         if admission.refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
+        if call.awaits_hook:
+            self.leave(call, now)
 
     def _emit(self, edge: Transition | None) -> None:
         if edge is not None and self.on_transition is not None:

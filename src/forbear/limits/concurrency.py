@@ -235,9 +235,11 @@ class ConcurrencyLimit(Locked):
 
     Each scope has slots. An attempt takes one right before it is sent, and waits in the order of
     arrival while there is none: never beyond its deadline, after which nothing is sent (reason
-    ``concurrency-limit``). It gives the slot back when it fails, or when its body is read or
-    closed. A retry that waits and a call that is held have no slot. A hedge takes one of its own,
-    and is not sent if none is free. Calls that are off (``False``) are not counted.
+    ``concurrency-limit``). ``before_attempt`` runs before that, so it may send requests that need
+    slots; ``retry_if`` and listeners run while the call has its slot. It gives the slot back when
+    it fails, or when its body is read or closed. A retry that waits and a call that is held have no
+    slot. A hedge takes one of its own, and is not sent if none is free. Calls that are off
+    (``False``) are not counted.
 
     A streamed response has its slot until it is closed, so a program that opens as many streams as
     there are slots, and closes none, waits for itself. One that is dropped without being closed
@@ -463,6 +465,8 @@ class SlotLimit(Limit):
         if slot is None or slot.is_handed or slot.origin != call.origin:
             if slot is not None:  # of a body that broke, or for another origin
                 slot.free()
+            if call.awaits_hook:
+                return 0.0
             # First here: what follows may be interrupted, and then ``leave`` gives it back.
             slot = extras.slot = Slot(limit, call.origin, now)
             found = limit.enter(slot, key_of(call, limit.scope), now)

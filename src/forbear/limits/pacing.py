@@ -262,7 +262,7 @@ class PacingLimit(Limit):
         """Wait for the attempt's turn."""
         extras = call.own_extras()
         turn: Turn | None = extras.pace
-        if call.policy.hints == "ignore":
+        if call.policy.hints == "ignore" or call.awaits_hook:
             return 0.0
         if turn is None:
             turn = extras.pace = Turn(now)

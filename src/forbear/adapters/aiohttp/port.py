@@ -223,6 +223,12 @@ class AiohttpPort:
             sleeper.end_sleep(sleep)
             alarms.pending.pop(watch, None)
 
+    async def run_hook(self, call: Call) -> None:
+        sent = sent_request(call)
+        request = next_request(self, call)
+        await sent.close()  # as below
+        await acall_before_attempt(self, call, request)
+
     async def send(self, call: Call) -> ClientResponse:
         sent = sent_request(call)
         request = next_request(self, call)
@@ -231,8 +237,6 @@ class AiohttpPort:
             # tasks could read one body.
             await sent.close()
             request.update_expect_continue()  # its future serves one response only
-            if self.settings.before_attempt is not None:
-                await acall_before_attempt(self, call, request)
             if request.session.closed:  # it has lost its connector
                 raise with_story(self, call, call.last_error or self.closed_error())
         now = self.clock.monotonic()  # after the hook, which may have taken long

@@ -340,7 +340,7 @@ class Second:
         try:
             with self._scope:
                 self.request = await hedging.second_request(hedged)
-                if not self._scope.cancel_called:
+                if self.request is not None and not self._scope.cancel_called:
                     self.sent_at = now()
                     self.response = await hedging.inner.handle_async_request(self.request)
                     self.ended_at = now()
@@ -581,8 +581,8 @@ class Hedging:
         times.end_held()
         self.limits.leave(call, self.clock.monotonic())
 
-    async def second_request(self, hedged: HedgedCall) -> Request:
-        """Make the copy that is sent as the second attempt."""
+    async def second_request(self, hedged: HedgedCall) -> Request | None:
+        """Make the copy that is sent as the second attempt; None: its slot is gone."""
         port, call = self.port, hedged.call
         request = port.copied(hedged.request, ())
         if not self.hedge.keyed:
@@ -591,7 +591,13 @@ class Hedging:
         if call.origin != call.sent_to:
             request = aimed(port, request, call.origin)
         if port.settings.before_attempt is not None:
+            slots = self.limits.slots
+            if slots is not None:  # what the hook sends may need it
+                slots.leave(call, 0.0)
             result = port.settings.before_attempt(request, call.attempts + 1)
             if hasattr(result, "__await__"):
                 await result
+            if slots is not None and not slots.take_for_hedge(call, self.clock.monotonic()):
+                hedged.refusal = "concurrency-limit"
+                return None
         return request

@@ -69,10 +69,11 @@ class SyncHttpxPort(HttpxPort):
     def close_idle(self, call: Call, error: Exception) -> None:
         close_idle(*self.idle_at(call))
 
+    def run_hook(self, call: Call) -> None:
+        call_before_attempt(self, call, next_request(self, call))
+
     def send(self, call: Call) -> Response:
         request = next_request(self, call)
-        if self.settings.before_attempt is not None and call.history:
-            call_before_attempt(self, call, request)
         now = self.clock.monotonic()  # after the hook, which may have taken long
         if now >= call.deadline_at:
             raise expired(self, call)
@@ -306,10 +307,11 @@ class AsyncHttpxPort(HttpxPort):
     async def close_idle(self, call: Call, error: Exception) -> None:
         await aclose_idle(*self.idle_at(call))
 
+    async def run_hook(self, call: Call) -> None:
+        await acall_before_attempt(self, call, next_request(self, call))
+
     async def send(self, call: Call) -> Response:
         request = next_request(self, call)
-        if self.settings.before_attempt is not None and call.history:
-            await acall_before_attempt(self, call, request)
         now = self.clock.monotonic()  # after the hook, which may have taken long
         if now >= call.deadline_at:
             raise expired(self, call)

@@ -196,7 +196,10 @@ class Urllib3Port(Generic[AnyResponse]):
     def next_request(self, call: Call) -> Any:
         """Return the request to send now, for the call's origin and with this attempt's headers."""
         view: Any = call.request
-        if call.origin != (call.sent_to if call.attempts else view.origin):
+        prepared_for = call.extras.prepared_for
+        if prepared_for == call.origin:
+            return view.request
+        if call.origin != (prepared_for or (call.sent_to if call.attempts else view.origin)):
             self.aim(call, view)
         lines: list[tuple[str, str]] = []
         if not (self.settings.sends_alike and call.context is None and call.resumption is None):
@@ -204,18 +207,18 @@ class Urllib3Port(Generic[AnyResponse]):
             lines = next_lines(self.settings, call, lambda name: has_header(headers, name))
         if view.partial is not None:
             lines.extend(view.partial.fields())
-        hook = self.settings.before_attempt if call.history else None
         request, view.announced = view.pristine, ()
         # On a fresh copy each time: headers of one attempt must not be sent with the next.
-        if lines or hook is not None or call.guard is not None:
+        if lines or call.awaits_hook or call.guard is not None:
             request = request.copy()
             for name, value in lines:
                 request.headers[name] = value
             view.announced = [name for name, _ in lines]
-            if hook is not None:
-                call_before_attempt(self, call, request)
         view.request, view.headers = request, request.headers
         return request
+
+    def run_hook(self, call: Call) -> None:
+        call_before_attempt(self, call, self.next_request(call))
 
     def send(self, call: Call) -> AnyResponse:
         request = self.next_request(call)
