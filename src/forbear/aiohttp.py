@@ -20,9 +20,9 @@ from .core.checks import suggesting
 from .core.record import SENDS
 from .engine.calls import cancelled
 from .engine.current import CURRENT
-from .engine.inspection import note_prefetch
 from .engine.loop import arun
 from .engine.outgoing import call_after_first, call_of
+from .engine.reading import note_prefetch
 from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded

@@ -5,6 +5,7 @@ Each option is explained, and checked, in options.py.
 
 from __future__ import annotations
 
+from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,17 @@ class Settings:
             or self.contact is not None
             or self.makes_keys
         )
+
+    def load(self, adapter: str) -> None:
+        """Load the parts of an adapter's package that only some options need.
+
+        Not in the middle of a call, where an import may wait for a lock or find the interpreter
+        half shut down.
+        """
+        if self.inspects_responses:
+            import_module(f"{adapter}.inspection")
+        if self.event_streams is not None:
+            import_module(f"{adapter}.streams")
 
     def _take_limits(self, given: Mapping[str, Any]) -> None:
         strategy = given["strategy"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.headers.fields import SSE
 from .clock import SYSTEM_CLOCK
-from .inspection import WHOLE
+from .reading import WHOLE
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..core.event_streams import EventStream, EventStreams
     from ..core.headers.fields import Line
     from ..core.policy import RetryPolicy
-    from .inspection import AsyncBody, Body, Ending
     from .port import StreamPort
+    from .reading import AsyncBody, Body, Ending
     from .settings import Settings
 
 

@@ -35,16 +35,6 @@ from ...engine.errors import (
     let_signals_through,
     note_quotas,
 )
-from ...engine.inspection import (
-    DRAIN_BYTES,
-    DRAIN_SECONDS,
-    ENDLESS,
-    LATE,
-    WHOLE,
-    ainspect,
-    is_endless,
-    note_prefetch,
-)
 from ...engine.outgoing import (
     ConsumedBody,
     Outgoing,
@@ -54,6 +44,15 @@ from ...engine.outgoing import (
     outgoing_of,
     sent_request,
     stop_outer,
+)
+from ...engine.reading import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    ENDLESS,
+    LATE,
+    WHOLE,
+    is_endless,
+    note_prefetch,
 )
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
@@ -71,10 +70,10 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
-    from ...engine.inspection import PrefetchResult
+    from ...engine.reading import PrefetchResult
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .bodies import Inspection
+    from .inspection import Inspection
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
@@ -121,6 +120,7 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
+        settings.load(__package__)
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -380,11 +380,13 @@ class AiohttpPort:
         deadline_at: float,
         prefetched: Prefetched | None,
     ) -> Inspection:
-        from .bodies import Inspection  # loaded with the first that is inspected
+        from .inspection import Inspection
 
         return Inspection(self, response, deadline_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
+        from ...engine.inspection import ainspect  # the option has loaded it
+
         return await ainspect(self, call, response)
 
     def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:

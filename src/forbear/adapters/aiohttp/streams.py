@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ...engine.errors import let_signals_through
-from ...engine.inspection import LATE, WHOLE, aread_pieces
+from ...engine.reading import LATE, WHOLE, aread_pieces
 from ...engine.streams import stream_start
 from .bodies import ContentBody, Pulled
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from ...core.policy import RetryPolicy
-    from ...engine.inspection import Ending, PrefetchResult
+    from ...engine.reading import Ending, PrefetchResult
     from ...engine.streams import StreamStart
     from .port import AiohttpPort
 

@@ -32,13 +32,7 @@ from ...core.headers.fields import begins_events
 from ...engine.calls import body_is_late
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
 from ...engine.errors import let_signals_through, locals_of
-from ...engine.inspection import (
-    BODILESS,
-    LATE,
-    WHOLE,
-    Ending,
-    is_readable,
-)
+from ...engine.reading import BODILESS, LATE, WHOLE, Ending, is_readable
 from .errors import CORES, chain, root
 from .request import LEAST
 

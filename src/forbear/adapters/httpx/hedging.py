@@ -27,8 +27,9 @@ from ...engine.clock import Alarms, PerThread, TrioAlarms, current_trio_token, s
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished, drop_frames
 from ...engine.events import HEDGED
-from ...engine.inspection import await_result, call_retry_if, note_prefetch
+from ...engine.inspection import await_result, call_retry_if
 from ...engine.outgoing import aimed, call_of, outgoing_of
+from ...engine.reading import note_prefetch
 from ...limits.hedge import MOST_TIMES
 from .bodies import aprefetch_body
 from .errors import close_lost, free_lost_slots, is_full, reset_lost

@@ -18,7 +18,6 @@ from ...core.record import SETTING
 from ...engine import outgoing as outgoings
 from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
 from ...engine.errors import classify_status, has_error_event, note_quotas
-from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.outgoing import (
     ConsumedBody,
     Outgoing,
@@ -28,6 +27,7 @@ from ...engine.outgoing import (
     outgoing_of,
     stop_outer,
 )
+from ...engine.reading import DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.settings import OFF
 from .bodies import KEPT_BYTES, length_to_prefetch
 from .connections import UNKNOWN, is_reused
@@ -90,6 +90,7 @@ class HttpxPort:
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
+        settings.load(__package__)
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.library = library

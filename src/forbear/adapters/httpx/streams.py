@@ -9,7 +9,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...engine.inspection import LATE, aread_pieces, read_pieces
+from ...engine.reading import LATE, aread_pieces, read_pieces
 from ...engine.streams import stream_start
 from .connections import Arriving, AsyncArriving, is_bodiless, own_timeout
 from .errors import reset_lost
@@ -17,7 +17,7 @@ from .errors import reset_lost
 if TYPE_CHECKING:
     from httpx import Request, Response
 
-    from ...engine.inspection import PrefetchResult
+    from ...engine.reading import PrefetchResult
     from ...engine.streams import StreamStart
     from .bodies import Sent
     from .port import HttpxPort

@@ -24,9 +24,9 @@ from ...engine.calls import (
 from ...engine.clock import BACKSTOP, Backstop
 from ...engine.current import CURRENT
 from ...engine.errors import DeadlineCut, HedgeFinished, let_signals_through
-from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run
 from ...engine.outgoing import ConsumedBody, call_after_first, call_of, next_request, sent_request
+from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import aprefetch_body, has_arrived, prefetch_body
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from ...core.call import Call, Quiet
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
-    from ...engine.inspection import PrefetchResult
     from ...engine.options import FamilyOptions
     from ...engine.outgoing import Outgoing
+    from ...engine.reading import PrefetchResult
     from ...limits.limits import Limits
     from .wrap import Library
 
@@ -64,6 +64,8 @@ class SyncHttpxPort(HttpxPort):
         super().__init__(settings, library, inner, library.sync)
 
     def inspect(self, call: Call, response: Response) -> Response:
+        from ...engine.inspection import inspect  # the option has loaded it
+
         return inspect(self, call, response)
 
     def close_idle(self, call: Call, error: Exception) -> None:
@@ -302,6 +304,8 @@ class AsyncHttpxPort(HttpxPort):
         if call.prefetch_result is WHOLE and has_arrived(self, response):
             # So that a plain function can read it, and is not called a second time for it.
             await aprefetch_body(self, sent_request(call), response, None, inf)
+        from ...engine.inspection import ainspect
+
         return await ainspect(self, call, response)
 
     async def close_idle(self, call: Call, error: Exception) -> None:

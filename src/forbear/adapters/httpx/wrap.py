@@ -57,11 +57,11 @@ KINDS = {
     "bounded": ("connections", "Bounded"),
     "deadline_reads": ("connections", "DeadlineReads"),
     "guard": ("request", "BodyGuard"),
-    "inspection": ("bodies", "Inspection"),
+    "inspection": ("inspection", "Inspection"),
     "prefetched": ("bodies", "Prefetched"),
     "resuming": ("resume", "Resuming"),
-    "shown": ("bodies", "Shown"),
-    "slotted": ("bodies", "Slotted"),
+    "shown": ("inspection", "Shown"),
+    "slotted": ("slots", "Slotted"),
 }
 
 

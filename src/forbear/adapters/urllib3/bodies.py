@@ -19,12 +19,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
 from ...engine.errors import let_signals_through
-from ...engine.inspection import (
-    DRAIN_BYTES,
-    LATE,
-    WHOLE,
-    read_pieces,
-)
+from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, read_pieces
 from .deadlines import PIECE, TimedSocket, is_over, read_briefly
 
 if TYPE_CHECKING:
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
 
     from urllib3.connection import HTTPConnection
 
-    from ...engine.inspection import Ending, PrefetchResult
+    from ...engine.reading import Ending, PrefetchResult
 
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",

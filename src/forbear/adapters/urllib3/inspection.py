@@ -14,9 +14,6 @@ from urllib3 import HTTPResponse
 
 from ...core.headers.vendors import vendor_hint
 from ...engine.inspection import (
-    DRAIN_BYTES,
-    DRAIN_SECONDS,
-    WHOLE,
     check_decoded,
     checked_result,
     is_asked,
@@ -24,6 +21,7 @@ from ...engine.inspection import (
     too_late,
     wants_body_hint,
 )
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
 from .bodies import Kept, PieceFile, read_and_put_back, same_head
 from .deadlines import is_over
 

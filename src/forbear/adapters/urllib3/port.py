@@ -39,12 +39,9 @@ from ...engine.errors import (
     note_quotas,
     story_below,
 )
-from ...engine.inspection import (
-    DRAIN_SECONDS,
-    is_endless,
-)
 from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, key_lines, next_lines, stop_outer
+from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF
 from .deadlines import (
     ENDS_AT,
@@ -119,6 +116,7 @@ class Urllib3Port(Generic[AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
+        settings.load(__package__)
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -295,7 +293,7 @@ class Urllib3Port(Generic[AnyResponse]):
         Returns:
             The response, with the body that was read put back.
         """
-        from .inspection import inspect  # loaded with the first response that is inspected
+        from .inspection import inspect  # the option has loaded it
 
         return inspect(self, call, response)
 

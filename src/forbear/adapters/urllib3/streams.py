@@ -9,7 +9,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from ...engine.errors import let_signals_through
-from ...engine.inspection import LATE, note_prefetch, read_pieces
+from ...engine.reading import LATE, note_prefetch, read_pieces
 from ...engine.resume import SyncResumable
 from ...engine.streams import stream_start, whole_events
 from .bodies import Kept, RawBody, same_head

@@ -1,0 +1,160 @@
+"""Inspection in the httpx family: the copy of a response, and the stream under it.
+
+Loaded with the option or the policy that asks for it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...engine.inspection import BodyNotShown, check_decoded, seconds_to_look, too_late
+from ...engine.reading import WHOLE
+from .bodies import aprefetch_body, length_to_prefetch, prefetch_body
+from .connections import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from httpx import Request
+
+    from ...engine.reading import PrefetchResult
+    from .port import HttpxPort
+
+
+class InspectedBody:
+    """The stream under the copy: it reads the caller's stream when it is read itself.
+
+    Attributes:
+        prefetch_result: How the prefetch ended, as of ``prefetch_body``.
+        answer: What ``retry_if`` returned.
+        error: What it raised.
+        is_wanted: It inspected a body that could only have been awaited.
+        patience: Seconds for which the body is read at most.
+    """
+
+    answer: Any = None
+    error: Exception | None = None
+    is_wanted = False
+    patience = inf
+
+    def __init__(
+        self, port: HttpxPort, request: Request, response: Any, deadline_at: float, prefetched: Any
+    ) -> None:
+        self.port = port
+        self.request = request
+        self.response = response
+        self.deadline_at = deadline_at
+        self.prefetch_result: PrefetchResult | Literal["broken"] = prefetched
+
+    def shown(self) -> Any:
+        """Make a copy that reads from here."""
+        cls = self.port.streams.shown
+        copy = object.__new__(cls)
+        copy.__dict__ = vars(self.response).copy()  # in half the time of an update
+        copy.stream, copy.request = self, self.request
+        return copy
+
+    def chunks(self) -> Sequence[bytes] | None:
+        """The body, if all of it was read before; raises BodyNotShown."""
+        stream = self.response.stream
+        if type(stream) is not self.port.prefetched or not stream.is_whole():
+            return None
+        coding = self.response.headers.get("content-encoding")
+        if coding is not None:
+            check_decoded(coding, b"".join(stream.chunks))
+        return stream.chunks
+
+    def seconds(self) -> float:
+        """Seconds for which it may be read; raises BodyNotShown."""
+        response, length = self.response, length_to_prefetch(self.port, self.response)
+        known_length = length if 0 <= length < UNKNOWN else None
+        stream = response.stream
+        if known_length is None and type(stream) is self.port.prefetched and stream.is_late():
+            raise too_late()  # its quarter of a second is over
+        kind = str(response.headers.get("content-type", ""))
+        seconds = seconds_to_look(self.request.method, response.status_code, kind, known_length)
+        seconds = min(seconds, self.patience)
+        if self.deadline_at != inf:
+            seconds = min(seconds, self.deadline_at - self.port.clock.monotonic())
+        return seconds
+
+    def taken(self, prefetch_result: PrefetchResult) -> Sequence[bytes]:
+        """Return the body that was read."""
+        self.prefetch_result = prefetch_result
+        if prefetch_result is not WHOLE:
+            raise self.response.stream.error or too_late()
+        return self.chunks() or []
+
+
+class Inspection(InspectedBody):
+    """The stream of a synchronous copy."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            asked = self.port, self.request, self.response, None, self.seconds()
+            chunks = self.taken(prefetch_body(*asked))
+        return iter(chunks)
+
+    def close(self) -> None:
+        """Leave the body to its caller."""
+
+
+class AsyncInspection(InspectedBody):
+    """The stream of an asynchronous copy. No generator, since trio warns of unfinished ones."""
+
+    _left: Iterator[bytes] | None = None
+
+    async def read(self) -> Sequence[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            asked = self.port, self.request, self.response, None, self.seconds()
+            chunks = self.taken(await aprefetch_body(*asked))
+        return chunks
+
+    async def decoded(self) -> bytes:
+        await self.read()
+        return self.shown().read()  # type: ignore[no-any-return]
+
+    def __aiter__(self) -> AsyncInspection:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._left is None:
+            self._left = iter(await self.read())
+        for chunk in self._left:
+            return chunk
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Leave the body to its caller."""
+
+
+class Shown:
+    """The part of a synchronous copy that is not the library's."""
+
+    read: Callable[[], bytes]
+
+    @property
+    def content(self) -> bytes:
+        return self.read()
+
+
+class AsyncShown:
+    """The part of an asynchronous copy that is not the library's."""
+
+    stream: Any
+    is_stream_consumed: bool
+
+    def read(self) -> bytes:
+        if not self.is_stream_consumed:
+            inspection = self.stream
+            chunks = inspection.chunks()
+            if chunks is None:
+                inspection.is_wanted = True
+                raise BodyNotShown("it has not arrived yet")
+            self.stream = inspection.port.byte_stream(b"".join(chunks))
+        return super().read()  # type: ignore[misc, no-any-return]
+
+    content = property(read)

@@ -1,0 +1,71 @@
+"""Slots in the httpx family: a body that was handed over gives back the slot of its attempt.
+
+Loaded with the first, so with the option ``concurrency=``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...core.call import NO_EXTRAS
+from ...engine.calls import free_slot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ...core.call import Extras
+
+
+class SlottedBody:
+    """A body that was handed over, and gives back the slot of its attempt at its end."""
+
+    _forbear_sends = True
+    _extras: Extras = NO_EXTRAS  # until it is made: an interruption may leave it half done
+
+    def __init__(self, stream: Any, extras: Extras) -> None:
+        self._stream, self._extras = stream, extras
+
+    def __del__(self) -> None:  # dropped without being closed
+        free_slot(self._extras)
+
+
+class Slotted(SlottedBody):
+    """A synchronous one."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._chunks = iter(self._stream)
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._chunks)  # type: ignore[no-any-return]
+        except BaseException:
+            free_slot(self._extras)
+            raise
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            free_slot(self._extras)
+
+
+class AsyncSlotted(SlottedBody):
+    """An asynchronous one. No generator, since trio warns of unfinished ones."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = self._stream.__aiter__()
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self._chunks.__anext__()  # type: ignore[no-any-return]
+        except BaseException:
+            free_slot(self._extras)
+            raise
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            free_slot(self._extras)

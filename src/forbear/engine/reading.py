@@ -1,0 +1,113 @@
+"""Reading: how much of a response's body is read before the response is handed over.
+
+A small body that is prefetched, a failed one that is drained, that of a held call. A body that may
+have no end is not read, because a read that has begun cannot be undone, and the caller may want
+each part when it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.call import Call, Prefetched
+
+BROKEN: Literal["broken"] = "broken"  # in a call: its ``body_error`` says by what
+# How the reading of a body ended, if no exception broke it; None: it was not read.
+Ending = Literal["whole", "late"]
+PrefetchResult = Ending | Exception | None
+WHOLE: Literal["whole"] = "whole"
+LATE: Literal["late"] = "late"  # more is to come, at an unknown time
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves.
+DRAIN_BYTES = 65_536
+DRAIN_SECONDS = 0.25
+# The caller wants each part of these when it arrives.
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
+BODILESS = frozenset({101, 204, 304})
+
+
+def is_endless(content_type: object, status: int) -> bool:
+    """Is a response a stream of events, or of another protocol?"""
+    return status == 101 or str(content_type or "").lower().lstrip().startswith(ENDLESS)
+
+
+class Body(Protocol):
+    """The body of a response while forbear reads it: raw bytes, before their codings are undone.
+
+    ``read_piece`` returns the bytes that come next, WHOLE at the end, LATE if nothing came in time.
+    After LATE the body can be read on. A read that is begun and given up would lose bytes, or the
+    connection, and the caller is handed what was read with the live rest behind it.
+
+    Attributes:
+        pieces, received: What was read so far, also if the body breaks, and how many bytes.
+    """
+
+    pieces: list[bytes]
+    received: int
+
+    def read_piece(self) -> bytes | Ending: ...
+
+
+class AsyncBody(Protocol):
+    """The same, asynchronous."""
+
+    pieces: list[bytes]
+    received: int
+
+    async def read_piece(self) -> bytes | Ending: ...
+
+
+def read_pieces(body: Body, wants_more: Callable[[int], bool]) -> Ending:
+    """Read a body, within its limits.
+
+    Args:
+        body: Nothing else reads it.
+        wants_more: Called after each piece with the number of bytes read so far; False: enough.
+    """
+    while True:
+        piece = body.read_piece()
+        if isinstance(piece, str):
+            return piece
+        body.pieces.append(piece)
+        body.received += len(piece)
+        if not wants_more(body.received):
+            return LATE
+
+
+async def aread_pieces(body: AsyncBody, wants_more: Callable[[int], bool]) -> Ending:
+    """Read an asynchronous body, within its limits; a change here belongs in the other too."""
+    while True:
+        piece = await body.read_piece()
+        if isinstance(piece, str):
+            return piece
+        body.pieces.append(piece)
+        body.received += len(piece)
+        if not wants_more(body.received):
+            return LATE
+
+
+def is_readable(found: bytes, *, is_chunked: bool) -> bool:
+    """Can a parser of HTTP/1.1 continue with these bytes, without more from the network?
+
+    Args:
+        found: Bytes that were received and not parsed yet.
+        is_chunked: They begin between two chunks. Inside a chunk parsers take any bytes at once.
+    """
+    if not is_chunked:
+        return bool(found)
+    size, end, rest = found.removeprefix(b"\r\n").partition(b"\n")
+    if not end:
+        return False
+    if size.partition(b";")[0].strip().strip(b"0"):
+        return bool(rest)
+    return rest.startswith((b"\r\n", b"\n")) or b"\n\r\n" in rest or b"\n\n" in rest
+
+
+def note_prefetch(call: Call, outcome: Prefetched | Exception | None) -> None:
+    """Note the result of prefetching the body."""
+    if isinstance(outcome, Exception):
+        call.body_error, outcome = outcome, BROKEN
+    call.prefetch_result = outcome
