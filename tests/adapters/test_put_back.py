@@ -1,6 +1,7 @@
 """A body that forbear has read before its caller is whole in every way of reading it, and ends.
 
-A vendor's hint, ``retry_if`` and the wait of a held call read it, and put it back.
+A vendor's hint, ``retry_if``, the wait of a held call and that for a first event read it, and put
+it back.
 """
 
 import io
@@ -8,7 +9,7 @@ import shutil
 
 import pytest
 
-from forbear import Fixed, RetryGate, RetryPolicy
+from forbear import EventStreams, Fixed, RetryGate, RetryPolicy
 
 from .origin import Answer, Origin
 from .test_holding import make_unwell
@@ -17,7 +18,8 @@ from .test_resume_streamed import WAYS
 pytestmark = pytest.mark.anyio
 
 JSON = {"Content-Type": "application/json"}
-BODY = b'{"error": {"code": "insufficient_quota"},\n "why": "' + b"x" * 5000 + b'"}\n'
+EVENTS = {"Content-Type": "text/event-stream"}
+BODY = b'{"error": {"code": "insufficient_quota"},\n\n "why": "' + b"x" * 5000 + b'"}\n'
 POLICY = RetryPolicy(backoff=Fixed(0.0), max_attempts=2, patience=0.5)
 VENDORS = {"policy": POLICY.for_vendors("openai")}
 
@@ -27,7 +29,7 @@ def copied(raw):
     return [file.getvalue()]
 
 
-def lines(found):
+def as_bytes(found):
     return (line.encode() + b"\n" for line in found)
 
 
@@ -37,7 +39,7 @@ SYNC = {
     "iter_bytes(n)": lambda r: r.iter_bytes(7),
     "iter_raw": lambda r: r.iter_raw(),
     "iter_text": lambda r: (text.encode() for text in r.iter_text()),
-    "iter_lines": lambda r: lines(r.iter_lines()),
+    "iter_lines": lambda r: as_bytes(r.iter_lines()),
 }
 ASYNC = {
     "aread": lambda r: once(r.aread),
@@ -109,22 +111,23 @@ def looking(adapter):
 
 
 READ_BY = {
-    "a vendor's hint": (429, lambda adapter: VENDORS),
-    "retry_if": (200, looking),
-    "a held call": (503, lambda adapter: {"gate": RetryGate()}),
+    "a vendor's hint": (429, JSON, lambda adapter: VENDORS),
+    "retry_if": (200, JSON, looking),
+    "a held call": (503, JSON, lambda adapter: {"gate": RetryGate()}),
+    "a first event": (200, EVENTS, lambda adapter: {"event_streams": EventStreams()}),
 }
 
 
 @pytest.mark.smoke
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-@pytest.mark.parametrize(("status", "options"), READ_BY.values(), ids=READ_BY)
+@pytest.mark.parametrize(("status", "lines", "options"), READ_BY.values(), ids=READ_BY)
 async def test_a_body_that_was_read_is_put_back_for_every_way(
-    adapter, quick, status, options, chunked
+    adapter, quick, status, lines, options, chunked
 ):
     """A thread that asked for None spun for good on requests and urllib3."""
     options = {"policy": POLICY, **quick, **options(adapter)}
-    answer = Answer(status=status, lines=JSON, content=BODY, chunked=chunked)
+    answer = Answer(status=status, lines=lines, content=BODY, chunked=chunked)
     with Origin(BODY, [answer]) as origin:
         if options.get("gate"):
             make_unwell(options["gate"], quick["clock"].monotonic(), origin.url)
