@@ -61,13 +61,10 @@ AIOHTTP = {
     "lines": lambda r: r.content,
 }
 MORE = {
-    "requests": {"raw.read(0)": lambda r: [r.raw.read(0), r.raw.read()]},
-    "urllib3": {
-        "stream(1)": lambda r: r.raw.stream(1),
-        "copyfileobj": lambda r: copied(r.raw),
-        "buffered": lambda r: [io.BufferedReader(r.raw).read()],
-        "read, stream-none": lambda r: [r.raw.read(), *r.raw.stream(None)],
-    },
+    "stream(1)": lambda r: r.raw.stream(1),
+    "copyfileobj": lambda r: copied(r.raw),
+    "buffered": lambda r: [io.BufferedReader(r.raw).read()],
+    "read, stream-none": lambda r: [r.raw.read(), *r.raw.stream(None)],
 }
 
 
@@ -88,7 +85,9 @@ async def chunks(response):
 def ways_of(adapter):
     if "httpx-family" in adapter.words:
         return ASYNC if adapter.is_async else SYNC
-    return AIOHTTP if adapter.name == "aiohttp" else {**WAYS[adapter.name], **MORE[adapter.name]}
+    if adapter.name == "aiohttp":
+        return AIOHTTP
+    return {**WAYS[adapter.name], **(MORE if adapter.name == "urllib3" else {})}
 
 
 async def all_of(pieces):
