@@ -203,16 +203,16 @@ def test_a_process_of_few_calls_has_a_trial_after_a_minute() -> None:
     assert share_of(gate) == 0.3
 
 
-def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_half_a_minute() -> None:
+def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_twenty_seconds() -> None:
     """Of a base of a half 0.8 is tolerated, so with one good of five each adds a fifth."""
     gate = Gate()
     now = fails_in_turn(gate, 0, 140)
     assert share_of(gate) == 1.0
     now = fails_in_turn(gate, now, 60, 1, 5)
     assert share_of(gate) == 0.0
-    now = fails_in_turn(gate, now, 200)
+    now = fails_in_turn(gate, now, 160)
     assert share_of(gate) == 0.0
-    fails_in_turn(gate, now, 150)
+    fails_in_turn(gate, now, 50)
     assert share_of(gate) > 0.0
 
 
