@@ -456,7 +456,6 @@ def test_a_call_ends_as_soon_as_no_probe_can_come_before_its_deadline() -> None:
     place = gate.may_hold(0.1, latest_at=2.0)
     assert place is not None
     assert gate.asks(place, 0.5) == pytest.approx(0.3)
-    gate.begin(HERE, 0.6)
     gate.fails(0.7)  # the next one is 2 s later
     assert gate.asks(place, 0.8) is None
 
@@ -471,9 +470,14 @@ def test_a_busy_process_holds_calls_until_their_deadline() -> None:
     assert place is not None
     assert gate.asks(place, 0.5) == pytest.approx(0.3)
     assert gate.asks(place, 0.8) is None, "it is not busy any more"
-    gate.answers(0.9)
-    gate.is_dead(0.9)
-    assert gate.may_hold(1.0, latest_at=1.5) is not None
+    place = gate.may_hold(0.8, latest_at=2.0)
+    assert place is not None
+    gate.begin(HERE, 1.5)  # while a call is held
+    assert gate.asks(place, 1.9) == pytest.approx(0.1)
+    gate.drop(place)
+    gate.answers(1.95)
+    gate.is_dead(1.95)
+    assert gate.may_hold(1.95, latest_at=2.5) is not None
 
 
 # Refuse.
