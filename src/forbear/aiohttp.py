@@ -18,10 +18,9 @@ from .adapters.aiohttp.port import AiohttpPort, has_ended
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
 from .core.checks import suggesting
 from .core.record import SENDS
-from .engine.calls import cancelled
+from .engine.calls import call_after_first, call_of, cancelled
 from .engine.current import CURRENT
 from .engine.loop import arun
-from .engine.outgoing import call_after_first, call_of
 from .engine.reading import note_prefetch
 from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen

@@ -23,7 +23,7 @@ from urllib3.response import BaseHTTPResponse
 from .adapters.urllib3.deadlines import LARGE, DeadlinePool
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
-from .adapters.urllib3.request import PLAIN, origin_at, position_of
+from .adapters.urllib3.request import PLAIN, origin_at
 from .engine.calls import note_success
 from .engine.current import CURRENT
 from .engine.settings import DEFAULT_POLICY, Settings
@@ -216,6 +216,8 @@ class RetryPoolManager(urllib3.PoolManager):
         """Do the same as ``PoolManager.urlopen``."""
         body = kw.get("body")
         if type(body) not in PLAIN and kw.get("body_pos") is None:
+            from .adapters.urllib3.guard import position_of
+
             kw["body_pos"] = position_of(body)  # so that each hop of a redirect begins there
         return super().urlopen(method, url, redirect, **kw)
 

@@ -24,8 +24,8 @@ from forbear.adapters.httpx import bodies as httpx_streams
 from forbear.adapters.httpx import connections as httpx_arriving
 from forbear.adapters.httpx import connections as httpx_pool
 from forbear.adapters.httpx import errors as httpx_errors
+from forbear.adapters.httpx import guard as httpx_guard
 from forbear.adapters.httpx import port as httpx_port
-from forbear.adapters.httpx import request as httpx_request
 from forbear.adapters.httpx import wrap as httpx_wrap
 from forbear.adapters.urllib3 import deadlines as urllib3_sockets
 from forbear.engine.clock import SYSTEM_CLOCK
@@ -226,7 +226,7 @@ def test_bodies_can_be_seen_into(name):
     assert type(lib.Request("GET", "http://a").stream) is lib.ByteStream
 
 
-@pytest.mark.parametrize("guard", [httpx_request.BodyGuard, httpx_request.AsyncBodyGuard])
+@pytest.mark.parametrize("guard", [httpx_guard.BodyGuard, httpx_guard.AsyncBodyGuard])
 def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
     """The strict side: read once, and never again."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from logging import DEBUG, getLogger
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.call import PLUGIN_ERROR, Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import AsyncPort, Classifier, CommonPort, Response
+    from .port import AsyncPort, Classifier, CommonPort, Copying, Response, Sent, Source, Url
     from .settings import Settings
 
 logger = getLogger("forbear")
@@ -63,18 +63,27 @@ def begin_call(
     return call
 
 
-def policy_and_deadline(
-    settings: Settings, context: CallContext | None, setting: object, started_at: float
-) -> tuple[RetryPolicy, float]:
-    """Return the policy and the deadline of a call, whose request may have its own ``setting``."""
-    policy, deadline_at = settings.policy, started_at + settings.total_timeout
-    if setting is not None or (context is not None and context.fields):
-        policy = settings.resolve(context, setting)
-        total = policy.total_timeout
-        deadline_at = inf if total is None else started_at + total
-    if context is not None:
-        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
-    return policy, deadline_at
+def call_of(
+    port: Copying[Source, Sent, Url],
+    source: Source,
+    outgoing: Outgoing | None,
+    started_at: float,
+    context: CallContext | None,
+) -> Call:
+    """Begin a call."""
+    return begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
+
+
+def call_after_first(
+    port: Copying[Source, Sent, Url],
+    source: Source,
+    outgoing: Outgoing | None,
+    started_at: float,
+    context: CallContext | None,
+) -> Call:
+    """Begin a call whose first attempt was sent before there was a call."""
+    view = port.view_of(source)
+    return note_first_attempt(begin_call(port.settings, view, started_at, context, outgoing))
 
 
 def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
@@ -124,6 +133,27 @@ def enter(port: CommonPort[Response], call: Call) -> float:
         return delay
     except RetryRefused as refused:
         raise refusal(port, call, refused) from None
+
+
+def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
+    """Return the request to send now: the client's own, unless something in it is changed."""
+    if (
+        call.outgoing is None
+        and call.origin == call.sent_to
+        and port.settings.sends_alike
+        and call.context is None
+        and call.resumption is None
+    ):
+        original: Sent = call.request.original
+        return original
+    from .prepare import next_request
+
+    return next_request(port, call)
+
+
+def sent_request(call: Call) -> Any:
+    """The request that was sent last."""
+    return call.request.original if call.outgoing is None else call.outgoing.request
 
 
 # It is not sent, or not again.

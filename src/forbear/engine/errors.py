@@ -40,6 +40,13 @@ SOCKET_FAILURES = {
 }
 
 
+EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
+
+
+class ConsumedBody(Exception):
+    """A body is needed a second time and cannot be replayed; never leaves a transport."""
+
+
 class DeadlineCut(Exception):
     """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
 

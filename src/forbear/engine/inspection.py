@@ -13,9 +13,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
+from .calls import sent_request
 from .clock import BACKSTOP
 from .errors import DeadlineCut
-from .outgoing import sent_request
 from .reading import BODILESS, DRAIN_SECONDS, ENDLESS, note_prefetch
 
 if TYPE_CHECKING:

@@ -164,6 +164,8 @@ class Settings:
         Not in the middle of a call, where an import may wait for a lock or find the interpreter
         half shut down.
         """
+        if self.special or not self.sends_alike or self.limits.origins is not None:
+            import_module("forbear.engine.prepare")
         if self.inspects_responses:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:
@@ -208,3 +210,17 @@ class Settings:
             'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or'
             f" None, got {shown(setting)}"
         )
+
+
+def policy_and_deadline(
+    settings: Settings, context: CallContext | None, setting: object, started_at: float
+) -> tuple[RetryPolicy, float]:
+    """Return the policy and the deadline of a call, whose request may have its own ``setting``."""
+    policy, deadline_at = settings.policy, started_at + settings.total_timeout
+    if setting is not None or (context is not None and context.fields):
+        policy = settings.resolve(context, setting)
+        total = policy.total_timeout
+        deadline_at = inf if total is None else started_at + total
+    if context is not None:
+        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
+    return policy, deadline_at

@@ -15,35 +15,28 @@ from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
-from ...engine import outgoing as outgoings
 from ...engine.calls import (
     acall_before_attempt,
+    call_of,
     conclude,
     end_attempt,
     expired,
     free_slot,
+    next_request,
     note_success,
+    sent_request,
     too_late,
     wants_status_error,
     with_story,
 )
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, Backstop, SystemClock, wake
 from ...engine.errors import (
+    ConsumedBody,
     DeadlineCut,
     classify_status,
     has_error_event,
     let_signals_through,
     note_quotas,
-)
-from ...engine.outgoing import (
-    ConsumedBody,
-    Outgoing,
-    call_of,
-    next_request,
-    outgoing_for,
-    outgoing_of,
-    sent_request,
-    stop_outer,
 )
 from ...engine.reading import (
     DRAIN_BYTES,
@@ -57,7 +50,7 @@ from ...engine.reading import (
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
 from .errors import classify, idle_since, is_full, is_inside, is_lost, protocol_of, repeats
-from .request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Hop, Timeouts, origin_of_url
+from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,10 +63,14 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
+    from ...engine.outgoing import Outgoing
     from ...engine.reading import PrefetchResult
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .deadlines import Timeouts
+    from .guard import Guard
     from .inspection import Inspection
+    from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
@@ -143,6 +140,8 @@ class AiohttpPort:
             The library's DeadlineExceeded: nothing is sent.
             The error that ended this very call, which the session retries once by itself.
         """
+        from ...engine.prepare import outgoing_for
+
         request, hop = source[0], LAST_HOP.get()
         if hop is not None:
             LAST_HOP.set(None)
@@ -157,6 +156,8 @@ class AiohttpPort:
         return outgoing
 
     def guard_of(self, request: ClientRequest, body: aiohttp.Payload, hop: Hop | None) -> Guard:
+        from .guard import Guard
+
         if isinstance(body, Guard):  # of a forbear above us
             return body
         guard: Guard | None = None if hop is None else hop.guard
@@ -166,6 +167,8 @@ class AiohttpPort:
 
     def bound(self, outgoing: Outgoing) -> None:
         each = outgoing.policy.attempt_timeout
+        from .deadlines import Timeouts
+
         outgoing.timeouts = Timeouts(self.clock, outgoing.deadline_at, each)
 
     def view_of(self, source: Source) -> AiohttpRequest:
@@ -412,9 +415,11 @@ class AiohttpPort:
         jar.update_cookies_from_headers(response.headers.getall("Set-Cookie"), response.url)
         after = cookie_for(original.url, jar)
         if before != after:
+            from ...engine.prepare import outgoing_of, renewed_cookies
+
             outgoing = outgoing_of(self, call)
             sent = outgoing.pristine.headers.get("Cookie", "")
-            outgoing.cookie = outgoings.renewed_cookies(sent, before, after, merges=True)
+            outgoing.cookie = renewed_cookies(sent, before, after, merges=True)
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         guard = call.guard
@@ -538,10 +543,14 @@ class AiohttpPort:
         setattr(response, SENDS, True)
         conclude(self, call, vars(response), RECORD)
         if self.settings.stop_outer_retries and call.stop is not None:
+            from ...engine.prepare import stop_outer
+
             headers = response.headers.copy()
-            stop_outer(self.settings, call, headers)
+            stop_outer(call, headers)
             response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400 and call.policy is not OFF:
+            from .redirects import Hop
+
             LAST_HOP.set(Hop(self, call))
 
     def reopen(self, outgoing: Outgoing | None, response: ClientResponse) -> None:
@@ -594,6 +603,8 @@ class AiohttpPort:
 
     def note_error(self, call: Call, error: Exception) -> None:
         if repeats(error, call.request.method):
+            from .redirects import Hop
+
             LAST_HOP.set(Hop(self, call, error))
 
     def closed_error(self) -> Exception:
@@ -602,7 +613,9 @@ class AiohttpPort:
         )
 
     def resume(self, call: Call) -> None:
-        outgoings.resume(self, call)
+        from ...engine.prepare import resume
+
+        resume(self, call)
 
     def empty_response(self, call: Call, status: int | None, story: Story) -> ClientResponse:
         request = sent_request(call)

@@ -26,24 +26,19 @@ import selectors
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...core.headers.fields import begins_events
-from ...engine.calls import body_is_late
-from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import let_signals_through, locals_of
 from ...engine.reading import BODILESS, LATE, WHOLE, Ending, is_readable
 from .errors import CORES, chain, root
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from httpx import Request, Response
-
-    from ...core.call import Call
-    from .port import HttpxPort
-    from .request import Timeouts
 
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
@@ -396,103 +391,6 @@ async def aclose_idle(pool: Any, origin: object) -> None:
                 await connection.aclose()
             except Exception as error:
                 let_signals_through(error)
-
-
-class Bounding:
-    """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
-
-    _forbear_sends = True
-
-    def __init__(
-        self, port: HttpxPort, stream: Any, timeouts: Timeouts, begin: Callable[[], Call]
-    ) -> None:
-        self._port = port
-        self._stream = stream
-        self._timeouts = timeouts
-        self._begin = begin  # makes the call of the response
-
-    def _exceeded(self, error: str = "DeadlineExceeded") -> Exception:
-        return body_is_late(self._port, self._begin(), error)
-
-    def _fail(self, error: Exception) -> NoReturn:
-        if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            raise self._exceeded(type(error).__name__) from error
-        raise error
-
-
-class DeadlineReads:
-    """The body of a synchronous response each of whose reads ends by the deadline.
-
-    httpcore asks for the read timeout once, when the body begins, so a peer that stalls later could
-    exceed the deadline by that much. Therefore the ``read`` of the connection is bounded by the
-    time left, until the body is closed. Over HTTP/2 httpcore asks before each read.
-    """
-
-    _forbear_sends = True
-
-    def __init__(self, response: Response, timeouts: Timeouts) -> None:
-        self._stream: Any = response.stream
-        self._httpcore_stream = getattr(response.stream, "_httpcore_stream", None)  # of the library
-        self._connection = connection = response.extensions["network_stream"]
-        read = connection.read
-
-        def read_in_time(max_bytes: int, timeout: float | None = None) -> object:
-            left = timeouts.left()
-            if timeout is None or left < timeout:
-                timeout = max(left, LEAST) if left < inf else None
-            return read(max_bytes, timeout)
-
-        connection.read = read_in_time
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream)
-
-    def close(self) -> None:
-        vars(self._connection).pop("read", None)
-        self._stream.close()
-
-
-class Bounded(Bounding):
-    """The body of a synchronous response."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            for chunk in self._stream:
-                if self._timeouts.left() <= 0:
-                    self._stream.close()
-                    raise self._exceeded()
-                yield chunk
-        except Exception as error:
-            self._fail(error)
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class AsyncBounded(Bounding):
-    """The body of an asynchronous response."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        import anyio
-
-        chunks = self._stream.__aiter__()
-        while True:
-            chunk: bytes | None = None
-            with anyio.CancelScope(
-                deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP
-            ):
-                try:
-                    chunk = await chunks.__anext__()
-                except StopAsyncIteration:
-                    return
-                except Exception as error:
-                    self._fail(error)
-            if chunk is None:  # the scope has cancelled, and absorbed the cancellation
-                raise self._exceeded()
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 def is_empty_stream(response: Response, length: int) -> bool:

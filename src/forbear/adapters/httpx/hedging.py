@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any
 from ...core.decide import is_failure
 from ...core.record import SETTING, Attempt, HedgeNotes
 from ...core.request import KEY_LINES
-from ...engine.calls import end_attempt, follow_policy, policy_and_deadline
+from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.clock import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished, drop_frames
 from ...engine.events import HEDGED
 from ...engine.inspection import await_result, call_retry_if
-from ...engine.outgoing import aimed, call_of, outgoing_of
+from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
+from ...engine.settings import policy_and_deadline
 from ...limits.hedge import MOST_TIMES
 from .bodies import aprefetch_body
 from .errors import close_lost, free_lost_slots, is_full, reset_lost

@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import SETTING
-from ...engine import outgoing as outgoings
-from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
-from ...engine.errors import classify_status, has_error_event, note_quotas
-from ...engine.outgoing import (
-    ConsumedBody,
-    Outgoing,
+from ...engine.calls import (
     call_after_first,
     call_of,
-    outgoing_for,
-    outgoing_of,
-    stop_outer,
+    conclude,
+    end_attempt,
+    note_success,
+    too_late,
+    with_story,
 )
+from ...engine.errors import ConsumedBody, classify_status, has_error_event, note_quotas
 from ...engine.reading import DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.settings import OFF
 from .bodies import KEPT_BYTES, length_to_prefetch
@@ -36,16 +34,9 @@ from .request import (
     BODY,
     HOP,
     NAME,
-    AsyncBodyGuard,
-    BodyGuard,
-    Guard,
-    Hop,
     HttpxRequest,
-    Timeouts,
-    mark_redirect,
     origin_of_url,
     triples,
-    wants_guard,
     with_lines,
 )
 
@@ -60,9 +51,12 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
+    from ...engine.outgoing import Outgoing
     from ...engine.port import Inspection
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .guard import Guard
+    from .redirects import Hop
     from .wrap import Library, Streams
 
     Lines = Sequence[tuple[str, str]]
@@ -86,7 +80,6 @@ class HttpxPort:
 
     body_name = "stream"
     _has_warned = False  # of httpx-retries
-    timeouts: type[Timeouts]
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
@@ -124,12 +117,18 @@ class HttpxPort:
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
+        from ...engine.prepare import outgoing_for
+        from .guard import wants_guard
+
         given, body = request.extensions, request.stream
         setting = hop = None
         if SETTING in given:
             setting, hop = given[SETTING], given.get(HOP)
-            if hop is not None and not (isinstance(hop, Hop) and hop.continues_in(request)):
-                hop = None
+            if hop is not None:
+                from .redirects import Hop
+
+                if not isinstance(hop, Hop) or not hop.continues_in(request):
+                    hop = None
         if type(body) is self.byte_stream:
             body = None  # type: ignore[assignment]
         elif not isinstance(request, self.library.module.Request):
@@ -145,7 +144,9 @@ class HttpxPort:
         return outgoing
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
-        if isinstance(body, (BodyGuard, AsyncBodyGuard)):  # of a forbear above us
+        from .guard import Guard
+
+        if isinstance(body, Guard):  # of a forbear above us
             return body
         known: Guard | None = request.extensions.get(BODY)
         if known is not None and known.covers(body):
@@ -156,7 +157,7 @@ class HttpxPort:
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline."""
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
-        timeouts = self.timeouts(extensions.get("timeout") or ())
+        timeouts = self.streams.timeouts(extensions.get("timeout") or ())
         outgoing.timeouts = extensions["timeout"] = timeouts
         timeouts.begin(self.clock, deadline_at, extensions.get("trace"))
         if outgoing.policy.attempt_timeout is not None:
@@ -306,9 +307,11 @@ class HttpxPort:
         cookies.extract_cookies(response)
         after = self._cookie_for(original, cookies)
         if before != after:
+            from ...engine.prepare import outgoing_of, renewed_cookies
+
             outgoing = outgoing_of(self, call)
             sent = outgoing.pristine.headers.get("Cookie", "")
-            outgoing.cookie = outgoings.renewed_cookies(sent, before, after, merges=False)
+            outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
 
     def _cookie_for(self, request: Request, cookies: Any) -> str:
         """The ``Cookie`` that the client would send; "" for none."""
@@ -393,9 +396,13 @@ class HttpxPort:
         """Do everything about a hand-over that needs no I/O."""
         outgoing = call.outgoing
         conclude(self, call, response.extensions, SETTING)
-        if call.stop is not None:
-            stop_outer(self.settings, call, response.headers)
+        if call.stop is not None and self.settings.stop_outer_retries:
+            from ...engine.prepare import stop_outer
+
+            stop_outer(call, response.headers)
         if 300 <= response.status_code < 400:
+            from .redirects import mark_redirect
+
             mark_redirect(call, response)
         if self.prefetches and call.prefetch_result is not WHOLE and call.policy is not OFF:
             self._watch_body(response, lambda: call)
@@ -423,10 +430,12 @@ class HttpxPort:
                 response.stream = self.streams.bounded(self, response.stream, timeouts, begin)
 
     def resume(self, call: Call) -> None:
+        from ...engine.prepare import outgoing_of, resume
+
         outgoing = outgoing_of(self, call)
         outgoing.pristine = self.copied(outgoing.pristine)
         outgoing.pristine.extensions.update(call.request.original.extensions)
-        outgoings.resume(self, call)
+        resume(self, call)
 
     def rest_of(self, call: Call, response: Response) -> Part:
         """Say what the response is to the download that is being resumed."""

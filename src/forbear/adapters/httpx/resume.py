@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SETTING
-from ...engine.outgoing import sent_request
+from ...engine.calls import sent_request
 from ...engine.resume import AsyncResumable, SyncResumable
 from .errors import own_error
 

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 from ...core.record import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
+    call_after_first,
     call_before_attempt,
+    call_of,
     cancelled,
     ended,
     expired,
+    next_request,
+    sent_request,
     wants_status_error,
 )
 from ...engine.clock import BACKSTOP, Backstop
 from ...engine.current import CURRENT
-from ...engine.errors import DeadlineCut, HedgeFinished, let_signals_through
+from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished, let_signals_through
 from ...engine.loop import arun, run
-from ...engine.outgoing import ConsumedBody, call_after_first, call_of, next_request, sent_request
 from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
@@ -33,7 +36,6 @@ from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import aclose_idle, arrived, close_idle, has_ended
 from .errors import close_lost, free_lost_request
 from .port import HttpxPort
-from .request import AsyncTimeouts, Timeouts
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
@@ -57,8 +59,6 @@ current = CURRENT.get
 
 class SyncHttpxPort(HttpxPort):
     """The port of ``RetryTransport``."""
-
-    timeouts = Timeouts
 
     def __init__(self, settings: Settings, library: Library, inner: BaseTransport) -> None:
         super().__init__(settings, library, inner, library.sync)
@@ -282,8 +282,6 @@ class SyncRetrying:
 
 class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
-
-    timeouts = AsyncTimeouts
 
     def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
         super().__init__(settings, library, inner, library.asynchronous)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ...engine.port import Inspection as Inspected
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .bodies import PrefetchedBody
-    from .request import Guard
+    from .deadlines import Timeouts
+    from .guard import Guard
     from .transport import AsyncRetrying, SyncRetrying
 
 
@@ -54,14 +55,15 @@ class Library:
 # Ours of each library, each with the module and the name of the part that is not the library's. The
 # libraries insist on streams and responses of their own classes.
 KINDS = {
-    "bounded": ("connections", "Bounded"),
-    "deadline_reads": ("connections", "DeadlineReads"),
-    "guard": ("request", "BodyGuard"),
+    "bounded": ("deadlines", "Bounded"),
+    "deadline_reads": ("deadlines", "DeadlineReads"),
+    "guard": ("guard", "BodyGuard"),
     "inspection": ("inspection", "Inspection"),
     "prefetched": ("bodies", "Prefetched"),
     "resuming": ("resume", "Resuming"),
     "shown": ("inspection", "Shown"),
     "slotted": ("slots", "Slotted"),
+    "timeouts": ("deadlines", "Timeouts"),  # which is a class as it is
 }
 
 
@@ -77,6 +79,7 @@ class Streams:
         resuming: Any
         shown: Any  # the response that ``retry_if`` is shown
         slotted: Any
+        timeouts: type[Timeouts]
 
     def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:
         self._module, self._flavour, self._ready = module, flavour, ready
@@ -88,7 +91,9 @@ class Streams:
             theirs = "Response" if name == "shown" else f"{self._flavour}ByteStream"
             prefix = self._flavour.removeprefix("Sync")
             found = getattr(import_module(f"{__package__}.{place}"), prefix + part)
-            made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
+            made = found
+            if name != "timeouts":
+                made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
             made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
             if name in ("prefetched", "resuming"):
                 self._ready.add(made)

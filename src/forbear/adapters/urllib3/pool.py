@@ -17,7 +17,7 @@ from .request import Urllib3Request, least, origin_at
 if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.record import Story
-    from ...engine.outgoing import ConsumedBody
+    from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 

@@ -26,7 +26,6 @@ from ...engine.calls import (
     has_story,
     last_error,
     note_first_attempt,
-    policy_and_deadline,
     too_late,
     wants_status_error,
     with_story,
@@ -34,15 +33,16 @@ from ...engine.calls import (
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.errors import (
+    EARLY,
+    ConsumedBody,
     classify_status,
     has_error_event,
     note_quotas,
     story_below,
 )
 from ...engine.loop import run
-from ...engine.outgoing import EARLY, ConsumedBody, key_lines, next_lines, stop_outer
 from ...engine.reading import DRAIN_SECONDS, is_endless
-from ...engine.settings import OFF
+from ...engine.settings import OFF, policy_and_deadline
 from .deadlines import (
     ENDS_AT,
     broken_attempt,
@@ -56,7 +56,7 @@ from .deadlines import (
     read_within,
 )
 from .errors import classify, tree
-from .request import Urllib3Request, clamped, field_lines, guard_of, has_header, keep_for_redirect
+from .request import Urllib3Request, clamped, field_lines, has_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -176,10 +176,16 @@ class Urllib3Port(Generic[AnyResponse]):
         view: Any = call.request
         body = view.original.body
         if body is not None and not isinstance(body, (bytes, str)):
+            from .guard import guard_of
+
             start = self.start_of(view.original)
             call.guard = guard_of(body, start, self.settings.body_buffer)
             call.guard.clock, call.guard.deadline_at = self.clock, call.deadline_at
-        lines = key_lines(self.settings, view)
+        lines: list[tuple[str, str]] = []
+        if self.settings.makes_keys:
+            from ...engine.prepare import key_lines
+
+            lines = key_lines(self.settings, view)
         if self.settings.contact is not None and view.header("from") is None:
             lines.append(("From", self.settings.contact))
         if lines or call.guard is not None:
@@ -201,6 +207,8 @@ class Urllib3Port(Generic[AnyResponse]):
             self.aim(call, view)
         lines: list[tuple[str, str]] = []
         if not (self.settings.sends_alike and call.context is None and call.resumption is None):
+            from ...engine.prepare import next_lines
+
             headers = view.original.headers
             lines = next_lines(self.settings, call, lambda name: has_header(headers, name))
         if view.partial is not None:
@@ -443,6 +451,8 @@ class Urllib3Port(Generic[AnyResponse]):
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
+            from .guard import keep_for_redirect
+
             keep_for_redirect(response, call.guard)
         if wants_status_error(call):
             self.bound_reading(call, raw)
@@ -501,8 +511,10 @@ class Urllib3Port(Generic[AnyResponse]):
                 setattr(response, RECORD, call.story(now))
             if call.stop is None:
                 self.settings.events.emit("succeeded_after_retry", call, now)
-            else:
-                stop_outer(self.settings, call, response.headers)
+            elif self.settings.stop_outer_retries:
+                from ...engine.prepare import stop_outer
+
+                stop_outer(call, response.headers)
         elif (call.status or 0) < 300 and attached is None:
             setattr(response, SENDS, True)  # a mock's response has no connection of ours
         elif call.policy is not OFF and below is None:

@@ -17,7 +17,6 @@ from urllib3.util import Timeout
 
 from ...core.record import RECORD, Story
 from ...core.request import DEFAULT_PORTS
-from ...engine.outgoing import renewed_cookies
 from .errors import tree
 from .port import Urllib3Port
 from .request import Urllib3Request, as_text, origin_at
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.outcome import Failure
     from ...core.policy import RetryPolicy
-    from ...engine.outgoing import ConsumedBody
+    from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 
@@ -155,6 +154,8 @@ class RequestsPort(Urllib3Port[requests.Response]):
         extract_cookies_to_jar(jar, view.original, response.raw)
         after = get_cookie_header(jar, fresh) or ""
         if before != after:
+            from ...engine.prepare import renewed_cookies
+
             copy = view.pristine.copy()
             sent = as_text(copy.headers.pop("Cookie", ""))
             line = renewed_cookies(sent, before, after, merges=False)

@@ -1,0 +1,101 @@
+"""Guard: a request's body, in aiohttp, which by itself would resend a generator empty.
+
+Loaded with the first that is more than plain bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import payload as payloads
+
+from ...engine.errors import ConsumedBody
+from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
+from .request import PLAIN
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter as Writer
+
+
+class Guard(Readings, aiohttp.Payload):
+    """A request's body behind a guard, sent in its place."""
+
+    def __init__(self, payload: aiohttp.Payload, buffer_limit: int) -> None:
+        self.payload = payload
+        value = getattr(payload, "_value", None)
+        is_iterated = isinstance(payload, payloads.AsyncIterablePayload)
+        self._is_anew = is_iterated and not is_file(value) and is_reiterable(value)
+        super().__init__(
+            replayable=self._is_anew or is_replayable(payload),
+            doubted=self._is_anew,
+            buffer_limit=buffer_limit if is_iterated else 0,
+        )
+        if not self._replayable and (
+            payload.consumed
+            or getattr(payload, "_iter", payload) is None
+            or getattr(value, "ag_frame", payload) is None
+        ):
+            self._readings, self.buffer = 1, None  # an earlier call has read it
+
+    @property
+    def size(self) -> int | None:
+        return self.payload.size
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self.payload.decode(encoding, errors)
+
+    async def write(self, writer: Writer) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: Writer, content_length: int | None) -> None:
+        begun = self.begin()
+        for chunk in begun:
+            await writer.write(chunk)
+        left = None if content_length is None else content_length - sum(map(len, begun))
+        payload, noting = self.payload, Noting(writer, self)
+        if self._is_anew:  # a payload once iterated counts as consumed, for a redirect too
+            payload = type(payload)(payload._value)
+        try:
+            await payload.write_with_length(noting, left)  # type: ignore[arg-type]
+        except ConsumedBody:
+            raise
+        except BaseException as error:
+            if not noting.failed:  # the source failed, or was cancelled and gives no more
+                self.broke(error)
+            raise
+        self.finish()
+
+
+class Noting:
+    """A writer that passes each chunk to the guard before it goes out."""
+
+    failed = False
+
+    def __init__(self, writer: Writer, guard: Guard) -> None:
+        self._writer = writer
+        self._guard = guard
+
+    async def write(self, chunk: bytes) -> None:
+        self._guard.note(chunk)
+        try:
+            await self._writer.write(chunk)
+        except BaseException:
+            self.failed = True
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+
+def is_replayable(payload: Any) -> bool:
+    """Can aiohttp write it again from where it began? It seeks a file back to where it stood."""
+    if type(payload) in PLAIN:
+        return True
+    if not type(payload).__module__.startswith("aiohttp.") or payload.consumed:
+        return False
+    if isinstance(payload, payloads.IOBasePayload):
+        return is_seekable(payload._value)
+    if isinstance(payload, aiohttp.MultipartWriter):
+        return all(is_replayable(part) for part, _, _ in payload)
+    return isinstance(payload, payloads.BytesPayload)

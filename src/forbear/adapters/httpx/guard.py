@@ -1,0 +1,155 @@
+"""Guard: a request's body, in the httpx family.
+
+httpcore resends a request by itself after an HTTP/2 GOAWAY (RFC 9113 section 6.8), and would send a
+consumed body empty. Loaded with the first body that is more than plain bytes.
+
+Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
+``_stream`` of (Async)IteratorByteStream, ``fields`` of MultipartStream, ``file`` of FileField. A
+body that cannot be inspected is taken for a one-shot one.
+"""
+
+from __future__ import annotations
+
+from inspect import isasyncgen, isgenerator
+from typing import TYPE_CHECKING, Any
+
+from ...engine.errors import ConsumedBody
+from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+class Guard(Readings):
+    """A request's body behind a guard, which the hand-over leaves in the request's extensions.
+
+    The client may resend the body: after a redirect, or with credentials for a challenge.
+
+    Attributes:
+        was_sent: An earlier call has sent it.
+    """
+
+    was_sent = False
+
+    def __init__(self, stream: Any, buffer_limit: int) -> None:
+        self._stream = stream
+        own = is_of_library(stream)
+        source = getattr(stream, "_stream", None) if own else None
+        self._file = source if is_file(source) else None
+        self._start: int | None = None
+        # The client itself refuses to read a generator twice, with an error of its own.
+        self.generated = isgenerator(source) or isasyncgen(source)
+        if self._file is not None:
+            replayable = is_seekable(self._file)
+        elif own and hasattr(stream, "fields"):
+            replayable = all(is_replayable_field(field) for field in stream.fields)
+        else:
+            replayable = source is not None and is_reiterable(source)
+        super().__init__(
+            replayable=replayable,
+            doubted=self._file is None
+            and source is not None
+            and not isinstance(source, (list, tuple)),
+            buffer_limit=buffer_limit,
+        )
+
+    def covers(self, stream: object) -> bool:
+        """Is this the guard of that stream?"""
+        return self._stream is stream
+
+
+class BodyGuard(Guard):
+    """The guard of a synchronous request's body."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.begin()
+        try:
+            for chunk in self._chunks():
+                self.note(chunk)
+                yield chunk
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
+            raise
+        except BaseException as error:
+            self.broke(error)
+            raise
+        self.finish()
+
+    def _chunks(self) -> Iterator[bytes]:
+        if self.buffer is not None:
+            if self.rest is None:
+                self.rest = iter(self._stream)
+            return self.rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                self._file.seek(self._start)
+            else:
+                try:
+                    self._start = self._file.tell()
+                except OSError:
+                    self._replayable = False
+        return iter(self._stream)
+
+    def close(self) -> None:
+        if hasattr(self._stream, "close"):
+            self._stream.close()
+
+
+class AsyncBodyGuard(Guard):
+    """The guard of an asynchronous request's body."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self.begin():
+            yield chunk
+        try:
+            async for chunk in await self._chunks():
+                self.note(chunk)
+                yield chunk
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
+            raise
+        except BaseException as error:
+            self.broke(error)
+            raise
+        self.finish()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self.buffer is not None:
+            if self.rest is None:
+                self.rest = aiter(self._stream)
+            return self.rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                await awaited(self._file.seek(self._start))
+            else:
+                try:
+                    self._start = await awaited(self._file.tell())
+                except OSError:
+                    self._replayable = False
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        if hasattr(self._stream, "aclose"):
+            await self._stream.aclose()
+
+
+async def awaited(value: Any) -> Any:
+    """The result of a method that may be a coroutine function, as of anyio's files."""
+    return await value if hasattr(value, "__await__") else value
+
+
+def is_of_library(stream: object) -> bool:
+    """Is it httpx's own class? A user's may have the same attributes, and transform their bytes."""
+    return type(stream).__module__.partition(".")[0] in ("httpx", "httpx2")
+
+
+def wants_guard(stream: object) -> bool:
+    """Is it more than plain bytes? Multipart made of bytes only counts as plain."""
+    fields = getattr(stream, "fields", None) if is_of_library(stream) else None
+    return fields is None or any(
+        not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields
+    )
+
+
+def is_replayable_field(field: object) -> bool:
+    """Httpx seeks a multipart file to 0 by itself before each reading."""
+    file = getattr(field, "file", b"")
+    return isinstance(file, (str, bytes)) or (hasattr(file, "seek") and is_seekable(file))

@@ -1,0 +1,258 @@
+"""Prepare: what is sent in place of a request.
+
+A fast path that succeeds sends the caller's own request, and so do its retries. Whatever forbear
+adds to a request, or changes in it, goes into a copy: headers and the readings of a body for every
+library, timeouts and guarded bodies for httpx and aiohttp. Loaded with the first request of which
+something is changed.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..core.request import GENERATED_FOR, names_a_key
+from . import current
+from .outgoing import Hop, Outgoing
+from .settings import OFF, policy_and_deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from ..core.call import Call
+    from ..core.request import Request
+    from ..idempotency import IdempotencyKeys
+    from .context import CallContext
+    from .guards import Readings
+    from .port import Copying, Sent, Source, Url
+    from .settings import Settings
+
+    Lines = list[tuple[str, str]]
+
+ATTEMPT = "Retry-Attempt"
+# Headers by which SDKs let the server stop their retries: those made by Stainless, and stripe.
+STOPPING = ("x-should-retry", "stripe-should-retry")
+
+
+def key_lines(settings: Settings, request: Request) -> Lines:
+    """Return the header lines of a generated key, if the request gets one. (K7)"""
+    keys = settings.idempotency
+    if (
+        keys is None
+        or not keys.generate
+        or request.method not in GENERATED_FOR
+        or not keys.covers(request.origin)
+        or names_a_key(request.header_lines(), keys.recognised)
+    ):
+        return []
+    return new_key(keys, settings.clock.time())
+
+
+def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
+    """The header lines of a fresh key, the same for all attempts of a call."""
+    from ..idempotency import generate, serialize  # loaded with the first key
+
+    key = serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
+    if keys.header.lower() != "repeatability-request-id":
+        return [(keys.header, key)]
+    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and retries keep the date of the
+    # first attempt.
+    from email.utils import formatdate
+
+    return [(keys.header, key), ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))]
+
+
+def announced(
+    settings: Settings,
+    context: CallContext | None,
+    attempt: int,
+    deadline_at: float,
+    written: Callable[[str], bool],
+) -> Lines:
+    """Return headers of the next attempt alone: its number, and the time that is left for it.
+
+    ``written`` says whether the caller wrote a header of a name, which then stays.
+    """
+    incoming = None if context is None else context.incoming
+    lines: Lines = []
+    if settings.announce_attempts and not written(ATTEMPT):
+        if attempt > 1:
+            lines.append((ATTEMPT, str(attempt)))
+        elif incoming is not None and incoming.retries:  # the same work was requested before
+            lines.append((ATTEMPT, str(incoming.retries + 1)))
+    announces = incoming is not None and incoming.announces_deadline
+    if announces and deadline_at != inf:
+        from .incoming import EXPECTED
+
+        if written(EXPECTED):
+            return lines
+        left = deadline_at - settings.clock.monotonic()
+        lines.append((EXPECTED, str(max(1, int(left * 1000)))))  # 0 would mean no limit
+    return lines
+
+
+def next_lines(settings: Settings, call: Call, written: Callable[[str], bool]) -> Lines:
+    """Return headers that only the next attempt carries, such as the range of a download."""
+    lines: Lines = []
+    if call.policy is not OFF:
+        attempt = call.attempts + 1 if call.history else 1
+        lines = announced(settings, call.context, attempt, call.deadline_at, written)
+    if call.resumption is not None:
+        lines.extend(call.resumption.download.fields(call.resumption.received))
+    return lines
+
+
+def stop_outer(call: Call, headers: MutableMapping[str, str]) -> None:
+    """Mark the headers for an outer SDK, so that it does not retry a call that gave up."""
+    if call.policy is not OFF:
+        for name in STOPPING:
+            headers[name] = "false"
+
+
+def outgoing_for(
+    port: Copying[Source, Sent, Url],
+    source: Source,
+    request: Sent,
+    body: object,
+    started_at: float,
+    context: CallContext | None,
+    setting: object,
+    hop: Hop | None,
+) -> Outgoing:
+    """Make what is sent in place of a request: a copy, if anything in it is changed.
+
+    ``body`` is the request's, None if it can be resent as it is; ``setting`` is its own: a
+    RetryPolicy, a mapping of its fields, False or None; ``hop`` is what the hop before has left,
+    None if this is not a redirect.
+    """
+    settings = port.settings
+    if context is not None or current.everywhere is not None:
+        context = current.with_everywhere(context)
+    policy, deadline_at = policy_and_deadline(settings, context, setting, started_at)
+    if hop is not None:
+        deadline_at = min(hop.deadline_at, deadline_at)
+    guard: Readings | None = None
+    key: Lines | tuple[()] = ()
+    if policy is not OFF:
+        if body is not None:
+            guard = port.guard_of(request, body, hop)
+        if settings.makes_keys:
+            key = key_of(port, source, hop)
+        if settings.contact is not None:
+            request = port.with_contact(request)
+    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+    if is_bounded or key or guard is not None:
+        request = port.copied(request, key or None)
+    outgoing = Outgoing(request, policy, deadline_at, guard, key, hop)
+    if guard is not None:
+        setattr(request, port.body_name, guard)
+        if is_bounded:
+            limit(settings, guard, deadline_at)
+    if is_bounded:
+        port.bound(outgoing)
+    if context is not None:
+        if outgoing.timeouts is not None:
+            outgoing.reads_until = context.deadline_on(settings.clock, started_at)
+        if context.incoming is not None and policy is not OFF:
+            written = request.headers.__contains__
+            lines = announced(settings, context, 1, deadline_at, written)
+            if lines:
+                outgoing.request = port.copied(request, lines)
+    return outgoing
+
+
+def limit(settings: Settings, guard: Readings, deadline_at: float) -> None:
+    """Let the guard send no part of its body after the deadline."""
+    guard.clock, guard.deadline_at = settings.clock, deadline_at
+
+
+def key_of(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines | tuple[()]:
+    """Return the lines of the request's key; a redirect to its own origin keeps its key."""
+    view = port.view_of(source)
+    key = key_lines(port.settings, view)
+    if key and hop is not None and hop.key and hop.key_origin == view.origin:
+        return hop.key
+    return key
+
+
+def outgoing_of(port: Copying[Source, Sent, Url], call: Call) -> Outgoing:
+    """Make the copy to send for a call that has sent the client's own request so far."""
+    outgoing: Outgoing | None = call.outgoing
+    if outgoing is None:
+        copy = port.copied(call.request.original)
+        outgoing = call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
+    return outgoing
+
+
+def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
+    """Return the request to send now: to the call's origin, with this attempt's headers."""
+    settings = port.settings
+    outgoing: Outgoing | None = call.outgoing
+    original: Sent = call.request.original
+    prepared_for = call.extras.prepared_for
+    if outgoing is not None and prepared_for == call.origin:
+        prepared: Sent = outgoing.request
+        return prepared
+    if outgoing is not None and outgoing.cookie is not None:
+        outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, ())
+        headers: Any = outgoing.request.headers
+        call.request.headers = headers
+        headers["Cookie"] = outgoing.cookie
+        if not outgoing.cookie:
+            del headers["Cookie"]
+        outgoing.cookie = None
+    if call.origin == (prepared_for or call.sent_to):
+        if settings.sends_alike and call.context is None and call.resumption is None:
+            return original if outgoing is None else outgoing.request
+    else:
+        outgoing = outgoing_of(port, call)
+        outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
+        call.request.headers = outgoing.request.headers
+    lines = next_lines(settings, call, original.headers.__contains__)
+    if lines or call.awaits_hook:  # on a fresh copy
+        outgoing = outgoing_of(port, call)
+        outgoing.request = port.copied(outgoing.pristine, lines)
+        call.request.headers = outgoing.request.headers
+    elif outgoing is not None:
+        outgoing.request = outgoing.pristine
+    return original if outgoing is None else outgoing.request
+
+
+def renewed_cookies(line: str, before: str, after: str, *, merges: bool) -> str:
+    """Return the Cookie header of a retry: what the jar gives now, and what is the caller's own.
+
+    Args:
+        line: The header so far; "" for none.
+        before: What the jar gave; "" for nothing.
+        after: What it gives.
+        merges: The client adds the jar's cookies to a header that the caller wrote. Else that goes
+            out as it is, and a line in which the jar's cookies are not to be found is one.
+    """
+    written, old, new = (line.split("; ") if line else [] for line in (line, before, after))
+    own = [pair for pair in written if pair not in old]
+    if merges:
+        names = {pair.partition("=")[0] for pair in own}
+        new = [pair for pair in new if pair.partition("=")[0] not in names]
+    elif own and not (old and set(old) <= set(written)):
+        return line
+    return "; ".join(own + new)
+
+
+def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:
+    """Copy a request for another origin."""
+    scheme, _, host = origin.partition("://")
+    host, _, number = host.rpartition(":")
+    url = port.url_at(request.url, scheme, host.strip("[]"), int(number))
+    # A Host header that differs from the URL was set by the caller, and stays for every origin.
+    named = request.headers.get("Host") == port.host_of(request.url)
+    return port.copied(request, [("Host", port.host_of(url))] if named else None, url)
+
+
+def resume(port: Copying[Source, Sent, Url], call: Call) -> None:
+    """Prepare to request the rest of a body, under the limits that hold after a hand-over."""
+    outgoing = outgoing_of(port, call)
+    outgoing.deadline_at, outgoing.timeouts = call.deadline_at, None
+    if call.deadline_at != inf or call.policy.attempt_timeout is not None:
+        port.bound(outgoing)
+        if outgoing.guard is not None:
+            limit(port.settings, outgoing.guard, call.deadline_at)
