@@ -14,7 +14,7 @@ import urllib3
 import forbear.httpx
 import forbear.httpx2
 from forbear import FailureKind
-from forbear.adapters.httpx.connections import Shared
+from forbear.adapters.httpx.http2 import Shared
 from forbear.adapters.urllib3.resume import WatchedResponse
 from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 

@@ -18,7 +18,7 @@ import forbear
 from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
 from forbear.aiohttp import RetryMiddleware
 from forbear.core.events import RetryScheduled
-from forbear.engine.clock import Backstop
+from forbear.engine.alarms import Backstop
 from forbear.httpx import AsyncRetryTransport
 
 pytestmark = pytest.mark.anyio

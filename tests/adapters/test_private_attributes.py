@@ -22,10 +22,10 @@ from aiohttp.client_proto import ResponseHandler
 from forbear import FailureKind, Phase, RetryPolicy
 from forbear.adapters.httpx import bodies as httpx_streams
 from forbear.adapters.httpx import connections as httpx_arriving
-from forbear.adapters.httpx import connections as httpx_pool
 from forbear.adapters.httpx import errors as httpx_errors
 from forbear.adapters.httpx import guard as httpx_guard
-from forbear.adapters.httpx import port as httpx_port
+from forbear.adapters.httpx import http2 as httpx_http2
+from forbear.adapters.httpx import pools as httpx_pool
 from forbear.adapters.httpx import wrap as httpx_wrap
 from forbear.adapters.urllib3 import deadlines as urllib3_sockets
 from forbear.engine.clock import SYSTEM_CLOCK
@@ -91,7 +91,7 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, flavour):
     assert not connection.is_closed()
     connection._connect_failed = True
     assert connection.is_closed()
-    httpx_port.free_lost_slots(object())
+    httpx_pool.free_lost_slots(object())
 
 
 @library
@@ -104,12 +104,12 @@ def test_a_body_of_a_pool_keeps_its_request(name, flavour):
     body = package.connection_pool.PoolByteStream([], "this one", pool)
     assert (body._pool, body._pool_request) == (pool, "this one")
     response = SimpleNamespace(stream=SimpleNamespace(_httpcore_stream=body))
-    assert not httpx_errors.free_lost_request(response)  # it was not closed
+    assert not httpx_pool.free_lost_request(response)  # it was not closed
     body._closed = True
-    assert httpx_errors.free_lost_request(response)
+    assert httpx_pool.free_lost_request(response)
     assert pool._requests == ["another"]
-    assert not httpx_errors.free_lost_request(response)
-    assert not httpx_errors.free_lost_request(object())
+    assert not httpx_pool.free_lost_request(response)
+    assert not httpx_pool.free_lost_request(object())
 
 
 @library
@@ -137,7 +137,7 @@ def test_a_connection_that_was_never_begun_is_freed(name, flavour, kind):
     lost, wanted = pool.create_connection(origin), pool.create_connection(origin)
     pool._connections = [lost, wanted]
     pool._requests.append(SimpleNamespace(connection=wanted, is_queued=lambda: False))
-    httpx_port.free_lost_slots(transport)
+    httpx_pool.free_lost_slots(transport)
     assert lost.is_closed()
     assert not wanted.is_closed()
 
@@ -171,7 +171,7 @@ def test_a_body_over_http_1_shows_what_has_come_of_it(name):
         assert state._receive_buffer._data == state.trailing_data[0]  # else bodies are read ahead
         response.stream.close()
     assert httpx_arriving.arrived(object()) == -1
-    assert httpx_arriving.has_ended(SimpleNamespace(stream=object())) is False
+    assert httpx_http2.has_ended(SimpleNamespace(stream=object())) is False
 
 
 @library

@@ -22,7 +22,8 @@ import pytest
 
 import forbear
 from forbear import RetryPolicy
-from forbear.adapters.httpx.connections import Shared, is_used
+from forbear.adapters.httpx.http2 import Shared
+from forbear.adapters.httpx.pools import is_used
 from forbear.engine.clock import SYSTEM_CLOCK
 
 from ..lanes.lane import run_at_once

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..core.record import Story
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
-    from .clock import Backstop
+    from .alarms import Backstop
     from .outgoing import Outgoing
     from .settings import Settings
 

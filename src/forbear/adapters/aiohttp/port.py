@@ -15,6 +15,7 @@ from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
+from ...engine.alarms import Backstop
 from ...engine.calls import (
     acall_before_attempt,
     call_of,
@@ -29,7 +30,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, Backstop, SystemClock, wake
+from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, SystemClock, wake
 from ...engine.errors import (
     ConsumedBody,
     DeadlineCut,

@@ -1,49 +1,38 @@
-"""Connections of the httpx family: waiting for bytes, stale connections, reads under a deadline.
+"""Connections of the httpx family: waiting for more of a body, which stays readable.
 
-*Arriving* waits for more of a body and leaves it readable. httpcore closes a connection when a read
-of its own times out, and the rest of the body is lost to the caller. So the network stream, which
-is in each response's extensions, is read here first: httpcore gets what arrived when it asks for
-it, and a body that pauses stays intact. Over HTTP/2 other streams read from the connection too, so
-there httpcore itself has to read, one receive at a time and only while one is sure to end. Then the
-connection and its other streams stay intact.
-
-*Stale connections.* httpcore hands out the connection that has been idle for longest, so where one
-was forgotten by its peer (a NAT table, a failover, a restart), the retry would get the next one
-that was forgotten.
+httpcore closes a connection when a read of its own times out, and the rest of the body is lost to
+the caller. So the network stream, which is in each response's extensions, is read here first:
+httpcore gets what arrived when it asks for it, and a body that pauses stays intact. Over HTTP/2
+(http2.py) httpcore itself reads.
 
 Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
 ``_httpcore_stream`` of the library's response stream, ``_stream`` and ``_connection`` below it,
-``_h11_state`` of a connection of HTTP/1.1; of HTTP/2 the body's ``_stream_id`` and ``_request``,
-and the connection's ``_events``, ``_read_lock`` and ``_receive_events()``; ``_pool`` of a
-transport; ``_requests`` and ``_optional_thread_lock`` of a pool; ``_request_count`` and
-``_h2_state`` of a connection. Where one is missing, the time is checked between reads only, the
-library's own timeouts bound each, and no idle connection is closed.
+``_h11_state`` of a connection of HTTP/1.1. Where one is missing, the time is checked between reads
+only, and the library's own timeouts bound each.
 """
 
 from __future__ import annotations
 
-import selectors
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from math import inf
-from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from ...core.headers.fields import begins_events
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.errors import let_signals_through, locals_of
 from ...engine.reading import BODILESS, LATE, WHOLE, Ending, is_readable
-from .errors import CORES, chain, root
+from .errors import root
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from httpx import Request, Response
+
+    from .http2 import Shared
 
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
-SLICE = 0.01  # seconds between two checks whether another thread has received the awaited part
 
 
 def arrived(stream: Any) -> int:
@@ -52,16 +41,6 @@ def arrived(stream: Any) -> int:
         return len(stream._httpcore_stream._stream._connection._h11_state.trailing_data[0])
     except AttributeError:
         return -1
-
-
-def has_ended(response: Any) -> bool:
-    """Has all of a body arrived over HTTP/2? False too if that cannot be inspected."""
-    try:
-        below = response.stream._httpcore_stream._stream
-        events = below._connection._events[below._stream_id]
-    except (AttributeError, KeyError):
-        return False
-    return any(type(event).__name__ == "StreamEnded" for event in events)
 
 
 def is_bodiless(request: Request, response: Response) -> bool:
@@ -107,6 +86,10 @@ class Waiting:
         if own is not None and own < seconds:
             return
         if arrived(stream) < 0:
+            if not hasattr(stream, "_httpcore_stream"):
+                return  # another transport's
+            from .http2 import Shared
+
             with suppress(AttributeError):
                 self.shares = Shared(stream._httpcore_stream._stream, wire)
         elif hasattr(wire, "__dict__"):
@@ -162,89 +145,6 @@ class Waiting:
             vars(self._wire).pop("read", None)
         else:
             self._wire.read = self._before
-
-
-class LentLock:
-    """httpcore's lock for receiving, made reentrant for the thread that is its ``holder``."""
-
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-        self.holder = 0
-
-    def __enter__(self) -> None:
-        if self.holder != get_ident():
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        if self.holder != get_ident():
-            self._lock.release()
-
-
-class Shared:
-    """A body on a connection of HTTP/2, which may carry others.
-
-    Args:
-        below: httpcore's stream of the body.
-        wire: The network stream of the connection.
-    """
-
-    def __init__(self, below: Any, wire: Any) -> None:
-        self._connection = connection = below._connection
-        self._request, self._id = below._request, below._stream_id
-        self._events, self._lock = connection._events, connection._read_lock
-        self._receive, self._wire = connection._receive_events, wire
-        # httpcore's method takes the lock itself, that of httpcore2 expects its caller to hold it.
-        self._takes_lock = "_read_lock" in self._receive.__code__.co_names
-
-    def has_events(self) -> bool:
-        """Has a part of the body arrived, its end, or a reset?"""
-        return bool(self._events.get(self._id))
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, in a thread, until a receive would end at once; False: check the events again."""
-        lock = self._lock._lock
-        if lock.locked():  # another thread receives for all streams: wait until it has
-            if lock.acquire(timeout=seconds):
-                lock.release()
-            return False
-        if self._wire.get_extra_info("is_readable"):
-            return True
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wire.get_extra_info("socket"), selectors.EVENT_READ)
-            return bool(selector.select(min(SLICE, seconds)))
-
-    def receive(self) -> None:
-        """Let httpcore receive once, for all streams, if that ends at once.
-
-        Checked while the lock is held, because since ``wait`` another thread may have received what
-        was there; a receive would then last as long as the stall if the client has no timeout.
-        """
-        with self._lock._lock:
-            if self.has_events() or not self._wire.get_extra_info("is_readable"):
-                return
-            if not self._takes_lock:
-                self._receive(self._request, self._id)
-                return
-            with self._lent():
-                self._receive(self._request, self._id)
-
-    @contextmanager
-    def _lent(self) -> Iterator[None]:
-        """Let this thread, which holds the lock, take it again inside httpcore."""
-        lock = self._connection._read_lock
-        if type(lock) is not LentLock:
-            lock = self._connection._read_lock = LentLock(lock._lock)
-        lock.holder = get_ident()
-        try:
-            yield
-        finally:
-            lock.holder = 0
-
-    async def areceive(self) -> None:
-        """Let httpcore receive once, for all streams."""
-        async with nullcontext() if self._takes_lock else self._lock:
-            if not self.has_events():
-                await self._receive(self._request, self._id)
 
 
 class Arriving(Waiting):
@@ -330,67 +230,6 @@ class AsyncArriving(Waiting):
 def is_raised_again(error: Exception) -> bool:
     """Is it raised when the body is read? After an error of h2 httpcore would wait for more."""
     return root(type(error)) != "h2"
-
-
-def is_reused(error: Exception) -> bool:
-    """Did the attempt break on a connection that had carried a request before?
-
-    The connection has left its pool by now, so only the frames of the error still lead to it.
-    """
-    for each in (error, *chain(error)):
-        found = None
-        for names in locals_of(each, *CORES):
-            one = names.get("self")
-            if hasattr(one, "_request_count"):
-                found = one  # the last one, which is inside those of a tunnel
-        if found is not None:
-            return is_used(found)
-    return False
-
-
-def is_used(connection: Any) -> bool:
-    streams = getattr(connection, "_h2_state", None)
-    if streams is None:
-        return bool(connection._request_count > 1)
-    # Over HTTP/2 the other requests may be in flight still: has one ended?
-    begun = (getattr(streams, "highest_outbound_stream_id", 0) + 1) // 2
-    return bool(begun > getattr(streams, "open_outbound_streams", begun))
-
-
-def idle_of(pool: Any, origin: object) -> Iterator[Any]:
-    """Connections to an origin that are assigned to no request."""
-    wanted = {id(request.connection) for request in pool._requests}
-    for connection in pool.connections:
-        is_free = id(connection) not in wanted and connection.is_idle()
-        if is_free and connection.can_handle_request(origin):
-            yield connection
-
-
-def close_idle(pool: Any, origin: object) -> None:
-    """Close the idle connections to an origin; the pool drops what is closed by itself."""
-    # Under the pool's lock: without it another thread's request could be assigned a connection
-    # between the check that it is idle and its closing, and would break.
-    with suppress(AttributeError), pool._optional_thread_lock:
-        for connection in idle_of(pool, origin):
-            try:
-                connection.close()
-            except Exception as error:  # the connection may be broken anyway
-                let_signals_through(error)
-
-
-async def aclose_idle(pool: Any, origin: object) -> None:
-    """Do the same in a task. An interruption leaves some of them idle, but none half closed."""
-    import anyio
-
-    with suppress(AttributeError), anyio.CancelScope(shield=True):
-        for _ in pool.connections:  # one by one: during each await another may be assigned
-            connection = next(idle_of(pool, origin), None)
-            if connection is None:
-                return
-            try:
-                await connection.aclose()
-            except Exception as error:
-                let_signals_through(error)
 
 
 def is_empty_stream(response: Response, length: int) -> bool:

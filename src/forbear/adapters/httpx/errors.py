@@ -20,7 +20,6 @@ from ...errors import ForbearError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any
 
     from httpx import Request, Response
 
@@ -72,7 +71,6 @@ PROXY_REFUSAL = re.compile(
     r"4[0-9]{2}( |\Z)|Invalid username/password|Requested [A-Z /]+ from proxy"
 )
 MOST_CAUSES = 16
-CANCEL = 8  # RFC 9113 section 7
 
 
 def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
@@ -207,68 +205,6 @@ def is_disconnect(error: BaseException) -> bool:
     return bool(core.args) and isinstance(core.args[0], str)
 
 
-def free_lost_slots(inner: object) -> None:
-    """Let a pool of httpcore 1.0.9 drop the connections that were never opened.
-
-    When a request stops queueing in the moment in which the pool makes a connection for it, the
-    connection stays in the pool for good, neither idle nor closed. After a few rounds of calls that
-    end together, at a shared deadline, every slot of the pool would be lost. httpcore2 drops such
-    connections itself.
-    """
-    pool: Any = getattr(inner, "_pool", None)
-    try:
-        with pool._optional_thread_lock:
-            wanted = {id(request.connection) for request in pool._requests}
-            for connection in pool._connections:
-                if id(connection) not in wanted:
-                    innermost = connection  # of a tunnel through a proxy
-                    while getattr(innermost, "_connection", None) is not None:
-                        innermost = innermost._connection
-                    if getattr(innermost, "_connect_failed", None) is False:
-                        innermost._connect_failed = True
-    except AttributeError:
-        return
-
-
-def free_lost_request(stream: Any) -> bool:
-    """Let the pool drop the request of a body whose closing was interrupted; False: it was not.
-
-    httpcore does that last, and does not close a body twice.
-    """
-    while hasattr(stream, "stream"):  # one of ours around the library's
-        stream = stream.stream
-    try:
-        below = stream._httpcore_stream
-        requests = below._pool._requests
-        is_lost = below._closed and below._pool_request in requests
-    except AttributeError:
-        return False
-    if is_lost:
-        requests.remove(below._pool_request)
-    return bool(is_lost)
-
-
-async def close_lost(inner: Any) -> None:
-    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
-
-    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
-    """
-    free_lost_slots(inner)
-    try:
-        pool = inner._pool
-        wanted = {id(request.connection) for request in pool._requests}
-        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
-    except AttributeError:
-        return
-    for connection in lost:
-        with suppress(Exception):
-            await connection.aclose()
-
-
-def is_usable(connection: Any) -> bool:
-    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
-
-
 def is_inside(error: BaseException, wanted: BaseException) -> bool:
     """Is the wanted error this one, or a cause of it?"""
     return error is wanted or any(cause is wanted for cause in chain(error))
@@ -305,37 +241,3 @@ def status_error(
     # ``retry_if`` flagged a status that the library does not take for an error.
     message = f"'{response.status_code}' was refused by retry_if"
     return module.HTTPStatusError(message, request=request, response=response)  # type: ignore[no-any-return]
-
-
-def reset_lost(inner: object) -> None:
-    """Reset streams of HTTP/2 that were cancelled or closed early, since httpcore does not.
-
-    A server allows a hundred or so at a time, so a connection would soon take no more requests. The
-    frames go out with those of the next request.
-    """
-    for connection in getattr(getattr(inner, "_pool", None), "_connections", ()):
-        innermost = connection
-        while getattr(innermost, "_connection", None) is not None:
-            innermost = innermost._connection
-        state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
-        with suppress(Exception):  # GOAWAY has closed the connection, and its streams with it
-            for number, stream in list(getattr(state, "streams", {}).items()):
-                if number not in under_way and not stream.closed:
-                    state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
-
-
-def is_full(inner: object) -> bool:
-    """Would a second attempt wait for a connection of the pool?
-
-    ``_max_connections`` and ``_requests`` of httpcore's pool are read, so that none queues.
-    """
-    pool: Any = getattr(inner, "_pool", None)
-    try:
-        if any(request.is_queued() for request in pool._requests):
-            return True
-        connections = pool._connections
-        return len(connections) >= pool._max_connections and not any(
-            connection.is_available() for connection in connections
-        )
-    except AttributeError:  # a transport without such a pool
-        return False

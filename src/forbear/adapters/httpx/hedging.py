@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ...core.decide import is_failure
 from ...core.record import SETTING, Attempt, HedgeNotes
 from ...core.request import KEY_LINES
+from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.calls import call_of, end_attempt, follow_policy
-from ...engine.clock import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished, drop_frames
 from ...engine.events import HEDGED
@@ -33,7 +33,7 @@ from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
 from ...limits.hedge import MOST_TIMES
 from .bodies import aprefetch_body
-from .errors import close_lost, free_lost_slots, is_full, reset_lost
+from .pools import close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from ...engine.errors import ConsumedBody, classify_status, has_error_event, not
 from ...engine.reading import DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.settings import OFF
 from .bodies import KEPT_BYTES, length_to_prefetch
-from .connections import UNKNOWN, is_reused
-from .errors import classify, free_lost_slots, is_inside, own_error, status_error
+from .connections import UNKNOWN
+from .errors import classify, is_inside, own_error, status_error
 from .request import (
     BODY,
     HOP,
@@ -325,6 +325,8 @@ class HttpxPort:
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         failure = classify(error, self.library.roots)
         if failure.kind is FailureKind.POOL or failure.kind is FailureKind.TIMEOUT:
+            from .pools import free_lost_slots
+
             free_lost_slots(self.inner)
         return failure
 
@@ -336,7 +338,11 @@ class HttpxPort:
         return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
 
     def is_reused(self, call: Call, error: Exception) -> bool:
-        return isinstance(self.inner, self.library.own) and is_reused(error)
+        if not isinstance(self.inner, self.library.own):
+            return False
+        from .pools import is_reused  # loaded with the first connection that breaks
+
+        return is_reused(error)
 
     def idle_at(self, call: Call) -> tuple[Any, object]:
         """The pool of the library's own transport, and the origin as it knows it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine.reading import LATE, aread_pieces, read_pieces
 from ...engine.streams import stream_start
 from .connections import Arriving, AsyncArriving, is_bodiless, own_timeout
-from .errors import reset_lost
+from .pools import reset_lost
 
 if TYPE_CHECKING:
     from httpx import Request, Response

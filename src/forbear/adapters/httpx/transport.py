@@ -25,7 +25,7 @@ from ...engine.calls import (
     sent_request,
     wants_status_error,
 )
-from ...engine.clock import BACKSTOP, Backstop
+from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
 from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished, let_signals_through
 from ...engine.loop import arun, run
@@ -33,8 +33,7 @@ from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import aprefetch_body, has_arrived, prefetch_body
-from .connections import aclose_idle, arrived, close_idle, has_ended
-from .errors import close_lost, free_lost_request
+from .connections import arrived
 from .port import HttpxPort
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
@@ -69,6 +68,8 @@ class SyncHttpxPort(HttpxPort):
         return inspect(self, call, response)
 
     def close_idle(self, call: Call, error: Exception) -> None:
+        from .pools import close_idle
+
         close_idle(*self.idle_at(call))
 
     def run_hook(self, call: Call) -> None:
@@ -143,8 +144,12 @@ class SyncHttpxPort(HttpxPort):
             if type(response.stream) in self.ready:
                 return True
             # httpcore closes a whole connection of HTTP/2 when one read of it times out.
-            is_shared = response.extensions.get("http_version") == b"HTTP/2"
-            if (not is_shared or has_ended(response)) and self._read(call, response) is WHOLE:
+            is_readable = response.extensions.get("http_version") != b"HTTP/2"
+            if not is_readable:
+                from .http2 import has_ended
+
+                is_readable = has_ended(response)
+            if is_readable and self._read(call, response) is WHOLE:
                 return True
         if self.is_long(response):
             return False
@@ -285,6 +290,8 @@ class AsyncHttpxPort(HttpxPort):
 
     def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
         super().__init__(settings, library, inner, library.asynchronous)
+        from ...engine.alarms import Backstop  # of no use to the other flavour
+
         self.backstop = Backstop()
         self.first: Any = inner  # sends first attempts
         if settings.hedge is not None:
@@ -307,6 +314,8 @@ class AsyncHttpxPort(HttpxPort):
         return await ainspect(self, call, response)
 
     async def close_idle(self, call: Call, error: Exception) -> None:
+        from .pools import aclose_idle
+
         await aclose_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
@@ -370,6 +379,8 @@ class AsyncHttpxPort(HttpxPort):
             except BaseException:
                 await self.close_unused(response)
                 raise
+        from .pools import close_lost
+
         await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
         raise DeadlineCut
 
@@ -398,6 +409,8 @@ class AsyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
             import anyio
+
+            from .pools import close_lost, free_lost_request
 
             with anyio.CancelScope(shield=True):
                 try:

@@ -1,0 +1,182 @@
+"""Pools of httpcore: connections that are stale, and slots and streams that httpcore loses.
+
+*Stale connections.* httpcore hands out the connection that has been idle for longest, so where one
+was forgotten by its peer (a NAT table, a failover, a restart), the retry would get the next one
+that was forgotten.
+
+Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
+``_pool`` of a transport; ``_requests``, ``_connections``, ``_max_connections`` and
+``_optional_thread_lock`` of a pool; ``_request_count`` and ``_h2_state`` of a connection. Where one
+is missing, no idle connection is closed, and what httpcore has lost stays lost. Loaded with the
+first connection that breaks or times out, or attempt that is cancelled.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...engine.errors import let_signals_through, locals_of
+from .errors import CORES, chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CANCEL = 8  # RFC 9113 section 7
+
+
+def is_reused(error: Exception) -> bool:
+    """Did the attempt break on a connection that had carried a request before?
+
+    The connection has left its pool by now, so only the frames of the error still lead to it.
+    """
+    for each in (error, *chain(error)):
+        found = None
+        for names in locals_of(each, *CORES):
+            one = names.get("self")
+            if hasattr(one, "_request_count"):
+                found = one  # the last one, which is inside those of a tunnel
+        if found is not None:
+            return is_used(found)
+    return False
+
+
+def is_used(connection: Any) -> bool:
+    streams = getattr(connection, "_h2_state", None)
+    if streams is None:
+        return bool(connection._request_count > 1)
+    # Over HTTP/2 the other requests may be in flight still: has one ended?
+    begun = (getattr(streams, "highest_outbound_stream_id", 0) + 1) // 2
+    return bool(begun > getattr(streams, "open_outbound_streams", begun))
+
+
+def idle_of(pool: Any, origin: object) -> Iterator[Any]:
+    """Connections to an origin that are assigned to no request."""
+    wanted = {id(request.connection) for request in pool._requests}
+    for connection in pool.connections:
+        is_free = id(connection) not in wanted and connection.is_idle()
+        if is_free and connection.can_handle_request(origin):
+            yield connection
+
+
+def close_idle(pool: Any, origin: object) -> None:
+    """Close the idle connections to an origin; the pool drops what is closed by itself."""
+    # Under the pool's lock: without it another thread's request could be assigned a connection
+    # between the check that it is idle and its closing, and would break.
+    with suppress(AttributeError), pool._optional_thread_lock:
+        for connection in idle_of(pool, origin):
+            try:
+                connection.close()
+            except Exception as error:  # the connection may be broken anyway
+                let_signals_through(error)
+
+
+async def aclose_idle(pool: Any, origin: object) -> None:
+    """Do the same in a task. An interruption leaves some of them idle, but none half closed."""
+    import anyio
+
+    with suppress(AttributeError), anyio.CancelScope(shield=True):
+        for _ in pool.connections:  # one by one: during each await another may be assigned
+            connection = next(idle_of(pool, origin), None)
+            if connection is None:
+                return
+            try:
+                await connection.aclose()
+            except Exception as error:
+                let_signals_through(error)
+
+
+def free_lost_slots(inner: object) -> None:
+    """Let a pool of httpcore 1.0.9 drop the connections that were never opened.
+
+    When a request stops queueing in the moment in which the pool makes a connection for it, the
+    connection stays in the pool for good, neither idle nor closed. After a few rounds of calls that
+    end together, at a shared deadline, every slot of the pool would be lost. httpcore2 drops such
+    connections itself.
+    """
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        with pool._optional_thread_lock:
+            wanted = {id(request.connection) for request in pool._requests}
+            for connection in pool._connections:
+                if id(connection) not in wanted:
+                    innermost = connection  # of a tunnel through a proxy
+                    while getattr(innermost, "_connection", None) is not None:
+                        innermost = innermost._connection
+                    if getattr(innermost, "_connect_failed", None) is False:
+                        innermost._connect_failed = True
+    except AttributeError:
+        return
+
+
+def free_lost_request(stream: Any) -> bool:
+    """Let the pool drop the request of a body whose closing was interrupted; False: it was not.
+
+    httpcore does that last, and does not close a body twice.
+    """
+    while hasattr(stream, "stream"):  # one of ours around the library's
+        stream = stream.stream
+    try:
+        below = stream._httpcore_stream
+        requests = below._pool._requests
+        is_lost = below._closed and below._pool_request in requests
+    except AttributeError:
+        return False
+    if is_lost:
+        requests.remove(below._pool_request)
+    return bool(is_lost)
+
+
+async def close_lost(inner: Any) -> None:
+    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
+
+    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
+    """
+    free_lost_slots(inner)
+    try:
+        pool = inner._pool
+        wanted = {id(request.connection) for request in pool._requests}
+        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
+    except AttributeError:
+        return
+    for connection in lost:
+        with suppress(Exception):
+            await connection.aclose()
+
+
+def is_usable(connection: Any) -> bool:
+    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
+
+
+def reset_lost(inner: object) -> None:
+    """Reset streams of HTTP/2 that were cancelled or closed early, since httpcore does not.
+
+    A server allows a hundred or so at a time, so a connection would soon take no more requests. The
+    frames go out with those of the next request.
+    """
+    for connection in getattr(getattr(inner, "_pool", None), "_connections", ()):
+        innermost = connection
+        while getattr(innermost, "_connection", None) is not None:
+            innermost = innermost._connection
+        state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
+        with suppress(Exception):  # GOAWAY has closed the connection, and its streams with it
+            for number, stream in list(getattr(state, "streams", {}).items()):
+                if number not in under_way and not stream.closed:
+                    state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
+
+
+def is_full(inner: object) -> bool:
+    """Would a second attempt wait for a connection of the pool?
+
+    ``_max_connections`` and ``_requests`` of httpcore's pool are read, so that none queues.
+    """
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        if any(request.is_queued() for request in pool._requests):
+            return True
+        connections = pool._connections
+        return len(connections) >= pool._max_connections and not any(
+            connection.is_available() for connection in connections
+        )
+    except AttributeError:  # a transport without such a pool
+        return False
