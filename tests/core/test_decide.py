@@ -307,6 +307,18 @@ def test_methods(methods: list[str], is_replayable: bool) -> None:
         assert decide(a_call(method=method, headers=KEY), RESET, 0.0) == AGAIN
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"), [(RESET, GiveUp(Reason.KEY_EXPIRED)), (REFUSED, AGAIN)]
+)
+def test_a_refusal_says_nothing_of_the_attempts_before_it(first, expected):
+    """The first response was lost: the server may have executed it, and forgotten its key."""
+    call = a_call(STEADY, "POST", KEY, key_until=10.0)
+    assert decide(call, first, 9.0) == AGAIN
+    call.note(first, 9.0, 1.0)
+    call.sending(10.5)
+    assert decide(call, REFUSED, 10.5) == expected
+
+
 @pytest.mark.parametrize("failure", [RESET, REFUSED, UNPROCESSED], ids=lambda each: each.kind)
 def test_a_body_that_was_read_is_not_sent_again(failure: Failure) -> None:
     """Never an empty or half body, whatever else would allow the retry. (S3)"""

@@ -80,6 +80,7 @@ class Oracle:
     nested: bool = False
     caller_says_no: bool = False
     stop: GiveUp | None = None
+    was_executed: bool = False  # an attempt so far, as far as anybody can know
     attempts: int = 0
     stale: int = 0
     rejected: int = 0  # responses 401
@@ -114,7 +115,8 @@ class Oracle:
                 return GiveUp(Reason.REPLAYED_RESPONSE)
         if policy.hints == "ignore":
             time = None
-        relies_on_key = outcome.phase != "unsent" and self.method not in IDEMPOTENT  # S8, S10
+        self.was_executed = self.was_executed or outcome.phase != "unsent"
+        relies_on_key = self.was_executed and self.method not in IDEMPOTENT  # S8, S10
         if relies_on_key and not self.keyed:  # 4
             return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
         if relies_on_key and now > self.key_until:

@@ -95,6 +95,7 @@ class Calls:
         self.clock = FakeClock()
         self.judged: list[tuple[Any, float, Any]] = []
         self.events = self
+        self.before_attempt = None
 
     def retried(self, call: Call, failure: Failure, verdict: Any, now: float) -> None:
         self.judged.append((failure, now, verdict))

@@ -76,8 +76,8 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
         # 3. Can another attempt ever succeed?
         return GiveUp(NEVER[failure.kind])
     # 4. Is a retry safe: nothing was sent, or the method is idempotent, or a key is valid?
-    relies_on_key = failure.phase is not Phase.UNSENT and request.method not in policy.methods
-    if relies_on_key:
+    needs_key = relies_on_key(call, failure)
+    if needs_key:
         if not request.keyed:
             return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
         if now > call.key_until:
@@ -87,11 +87,11 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
         return GiveUp(Reason.BODY_CONSUMED)
     if call.extras.nested and not failure.progress:  # no other loop resumes a body that has begun
         return GiveUp(Reason.NESTED_CALL)
-    return plan_retry(call, failure, now, relies_on_key)
+    return plan_retry(call, failure, now, needs_key)
 
 
 def plan_retry(
-    call: Call, failure: Failure, now: float, relies_on_key: bool = False
+    call: Call, failure: Failure, now: float, needs_key: bool = False
 ) -> SendAgain | GiveUp:
     """Apply rules 6 to 10 to a failure after which a retry is safe."""
     limits = call.limits
@@ -109,7 +109,7 @@ def plan_retry(
         # 8. Does it leave time for another attempt before the deadline, and for the key?
         if delay > latest:
             return GiveUp(Reason.DEADLINE, delay)
-        if relies_on_key:
+        if needs_key:
             if now + delay > call.key_until:
                 return GiveUp(Reason.KEY_EXPIRED, delay)
             latest = min(latest, call.key_until - now)
@@ -124,6 +124,23 @@ def plan_retry(
         call.notes[PLUGIN_ERROR] = error
         return GiveUp(Reason.STRATEGY_FAILED)
     return SendAgain(delay, source)
+
+
+def relies_on_key(call: Call, *failures: Failure) -> bool:
+    """Is a key all that makes a further attempt safe, after those noted and these failures?
+
+    All attempts count: that the last one was refused says nothing of one before it whose response
+    was lost, and whose key may have expired since.
+    """
+    if call.request.method in call.policy.methods:
+        return False
+    ended = (*(attempt.failure for attempt in call.history), *failures)
+    return not all(is_unexecuted(failure) for failure in ended)
+
+
+def is_unexecuted(failure: Failure | None) -> bool:
+    """Is it certain that the server has not executed the attempt? None: it was accepted."""
+    return failure is not None and failure.phase is Phase.UNSENT
 
 
 def has_spare(call: Call, failure: Failure) -> bool:

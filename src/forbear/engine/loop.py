@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.decide import decide
-from ..core.outcome import GiveUp, Phase, Reason, SendAgain
+from ..core.decide import decide, relies_on_key
+from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
 from .calls import (
     closed,
@@ -83,10 +83,7 @@ def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None
     if delay > call.deadline_at - now:
         raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
     if call.history:
-        request, failure = call.request, call.last_failure
-        unsent = failure is not None and failure.phase is Phase.UNSENT
-        relies_on_key = not unsent and request.method not in call.policy.methods
-        if relies_on_key and now + delay > call.key_until:
+        if relies_on_key(call) and now + delay > call.key_until:
             raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
         call.add_wait(delay)
         settings.sleeper.goes_on(call.sent_at)
