@@ -96,6 +96,8 @@ POLICY: Rows = [
         "statuses must hold whole numbers from 400 to 599, got True"),
     ({"hinted_statuses": {302}}, ValueError,
         "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
+    ({"unexecuted_statuses": {200}}, ValueError,
+        "unexecuted_statuses must hold whole numbers from 400 to 599, got 200"),
     ({"vendors": ["github"]}, ValueError,
         "vendor must be one of anthropic, bedrock, google, openai, got 'github'"),
     ({"vendors": "google"}, TypeError,

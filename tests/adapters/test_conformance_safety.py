@@ -56,6 +56,29 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
     assert quick["clock"].sleeps == []
 
 
+@pytest.mark.smoke
+async def test_a_post_that_was_only_throttled_is_saved(adapter, server, quick):
+    """With unexecuted_statuses={429} a 429 is retried, whole; what is lost afterwards is raised."""
+    policy = RetryPolicy(unexecuted_statuses={429})
+    throttled = ["429;retry-after=0"] * 2
+    server.script("/orders", *throttled, 200)
+    server.script("/lost", *throttled, "reset", 200)
+    server.script("/failed", *throttled, 503, 200)
+    async with adapter.client(policy=policy, **quick) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY)
+        failed = await adapter.call(client, "POST", server.url + "/failed", content=BODY)
+        with pytest.raises(adapter.transport_error) as caught:
+            await adapter.call(client, "POST", server.url + "/lost", content=BODY)
+    assert (response.status_code, failed.status_code) == (200, 503)
+    assert [server.executed(path) for path in ("/orders", "/failed", "/lost")] == [1, 0, 1]
+    assert {each.sha256 for each in server.requests("/orders")} == {
+        hashlib.sha256(BODY).hexdigest()
+    }
+    for ended in (failed, caught.value):
+        assert record_of(ended).reason is Reason.METHOD_NOT_REPLAYABLE
+        assert len(record_of(ended).attempts) == 3
+
+
 async def test_methods_that_are_not_known_to_be_idempotent_are_sent_once(adapter, server, quick):
     """Only the methods that RFC 9110 section 9.2.2 calls idempotent are repeated."""
     server.script("/orders", *["reset"] * 3)

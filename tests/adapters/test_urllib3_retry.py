@@ -137,6 +137,24 @@ def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, serv
                 assert len(server.requests(path)) == 1 + (method in repeated)
 
 
+@pytest.mark.parametrize(("replayable", "sent"), [(False, 1), (True, 2)])
+def test_a_throttled_post_is_sent_again_only_with_a_body_that_replays(
+    lane, server, retry, replayable, sent
+):
+    """unexecuted_statuses says that nothing was executed, and nothing of the body."""
+    template = retry(AT_ONCE.replace(unexecuted_statuses={429}), bodies_replayable=replayable)
+    server.script("/orders", 429, 200)
+    server.script("/lost", "reset", 200)
+    with lane.client(template) as client:
+        status, _, _ = lane.call(client, "POST", server.url + "/orders", b"order")
+        with contextlib.suppress(HTTPError, requests.RequestException):
+            lane.call(client, "POST", server.url + "/lost", b"order")
+    assert status == (200 if replayable else 429)
+    assert [each.body_bytes for each in server.requests("/orders")] == [5] * sent
+    assert len(server.requests("/lost")) == 1
+    assert template.new(status_forcelist=()).policy.statuses == frozenset()
+
+
 class Opening(FakeClock):
     """A clock whose first sleep starts the server."""
 

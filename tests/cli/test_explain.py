@@ -105,6 +105,12 @@ def test_what_is_retried_is_told(capsys):
     assert warned(text) == ["methods"]
 
 
+def test_what_any_method_is_retried_after_is_told(capsys):
+    text = told(capsys, *FULL, "--unexecuted-statuses", "429")
+    assert "others only with an Idempotency-Key, or if nothing was sent, or after 429" in text
+    assert warned(text) == []
+
+
 def test_the_vendors_whose_body_is_read_are_told(capsys):
     text = told(capsys, "--vendors", "github,openai,google")
     assert "The JSON body of a response is read as well: google, openai." in text

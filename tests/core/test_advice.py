@@ -42,6 +42,7 @@ def test_a_policy_that_never_retries_has_nothing_to_change():
     ({"backoff": Exponential(0.0, 9.0), "max_attempts": 2}, "backoff",
         "1 retry with no wait at all"),
     ({"methods": {"GET", "POST", "PATCH"}}, "methods", "PATCH and POST may take effect twice"),
+    ({"unexecuted_statuses": {429, 502, 504}}, "unexecuted_statuses", "502 and 504 may follow"),
     ({"hints": "ignore"}, "hints", "retried sooner"),
     ({"hint_spread": 0.0}, "hint_spread", "the same second"),
     ({"patience": 0.0, "max_attempts": 10}, "patience",

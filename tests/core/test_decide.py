@@ -33,7 +33,8 @@ from forbear import (
 )
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
-from forbear.core.outcome import GiveUp, SendAgain
+from forbear.core.event_streams import ErrorEvent
+from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
 from forbear.testing import FakeClock
@@ -307,16 +308,54 @@ def test_methods(methods: list[str], is_replayable: bool) -> None:
         assert decide(a_call(method=method, headers=KEY), RESET, 0.0) == AGAIN
 
 
+THROTTLED = STEADY.replace(unexecuted_statuses={429, 598})
+ERROR_EVENT = ErrorEvent(429, NO_HINT).failure
+NO_METHOD, OUTDATED = GiveUp(Reason.METHOD_NOT_REPLAYABLE), GiveUp(Reason.KEY_EXPIRED)
+
+
 @pytest.mark.parametrize(
-    ("first", "expected"), [(RESET, GiveUp(Reason.KEY_EXPIRED)), (REFUSED, AGAIN)]
+    ("method", "headers", "failure", "state", "expected"),
+    [
+        pytest.param("POST", (), 429, {}, AGAIN, id="a POST"),
+        pytest.param("LOCK", (), 429, {}, AGAIN, id="any method"),
+        pytest.param("POST", (), 598, {}, AGAIN, id="one that is not in statuses"),
+        pytest.param("GET", (), 598, {}, AGAIN, id="of a GET too"),
+        pytest.param("POST", (), 503, {}, NO_METHOD, id="another status"),
+        pytest.param("POST", (), RESET, {}, NO_METHOD, id="a lost response"),
+        pytest.param("POST", (), TIMEOUT, {}, NO_METHOD, id="a timeout"),
+        pytest.param("POST", (), ERROR_EVENT, {}, NO_METHOD, id="in a stream that began with 200"),
+        pytest.param("POST", KEY, 429, {"key_until": -1.0}, AGAIN, id="no need of the key"),
+        pytest.param(
+            "POST", (), 429, {"guard": GONE}, GiveUp(Reason.BODY_CONSUMED), id="body is gone"
+        ),
+        pytest.param("POST", (), 429, {"nested": True}, GiveUp(Reason.NESTED_CALL), id="nested"),
+        pytest.param("POST", (), 429, {"attempts": 5}, GiveUp(Reason.ATTEMPTS_EXHAUSTED), id="5th"),
+    ],
 )
-def test_a_refusal_says_nothing_of_the_attempts_before_it(first, expected):
+def test_statuses_after_which_any_method_is_retried(method, headers, failure, state, expected):
+    """A rate limiter in front of the server refuses a request before anybody executes it."""
+    call = a_call(THROTTLED, method, headers, **state)
+    if isinstance(failure, int):
+        assert verdict_on(call, failure) == expected
+    else:
+        assert decide(call, failure, 0.0) == expected
+
+
+def test_an_explicit_no_outranks_an_unexecuted_status() -> None:
+    call = a_call(THROTTLED, "POST")
+    assert verdict_on(call, 429, NO) == GiveUp(Reason.SERVER_SAID_NO)
+    assert verdict_on(call, 429, after=61) == GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0)
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, answered(THROTTLED, 429, (), lambda: UTC)])
+@pytest.mark.parametrize(("first", "expected"), [(RESET, OUTDATED), (REFUSED, AGAIN)])
+def test_a_refusal_says_nothing_of_the_attempts_before_it(refusal, first, expected):
     """The first response was lost: the server may have executed it, and forgotten its key."""
-    call = a_call(STEADY, "POST", KEY, key_until=10.0)
+    call = a_call(THROTTLED, "POST", KEY, key_until=10.0)
     assert decide(call, first, 9.0) == AGAIN
     call.note(first, 9.0, 1.0)
     call.sending(10.5)
-    assert decide(call, REFUSED, 10.5) == expected
+    assert decide(call, refusal, 10.5) == expected
 
 
 @pytest.mark.parametrize("failure", [RESET, REFUSED, UNPROCESSED], ids=lambda each: each.kind)

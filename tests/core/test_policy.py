@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "throttle_backoff": None,
     "statuses": {408, 425, 429, 500, 502, 503, 504},
     "hinted_statuses": set(),
+    "unexecuted_statuses": set(),
     "vendors": (),
     "conflict_with_key": True,
     "failures": EVERY_RETRYABLE_KIND,
@@ -67,8 +68,16 @@ def test_the_fields_for_type_checkers_are_those_of_the_policy() -> None:
 def test_an_empty_set_means_none_not_the_default() -> None:
     """``statuses=[]`` must mean none (pitfall 9)."""
     for empty in [(), [], set(), frozenset()]:
-        for field in ["statuses", "hinted_statuses", "failures", "methods"]:
+        for field in [
+            "statuses", "hinted_statuses", "unexecuted_statuses", "failures", "methods"
+        ]:  # fmt: skip
             assert getattr(RetryPolicy(**{field: empty}), field) == frozenset()
+
+
+def test_unexecuted_statuses_are_retried_like_the_others() -> None:
+    policy = RetryPolicy(statuses={503}, unexecuted_statuses={429})
+    assert policy.statuses == {429, 503}
+    assert policy.replace(statuses=()).statuses == {429}
 
 
 def test_lists_and_tuples_become_sets() -> None:

@@ -115,7 +115,8 @@ class Oracle:
                 return GiveUp(Reason.REPLAYED_RESPONSE)
         if policy.hints == "ignore":
             time = None
-        self.was_executed = self.was_executed or outcome.phase != "unsent"
+        is_refused = outcome.phase == "unsent" or outcome.status in policy.unexecuted_statuses
+        self.was_executed = self.was_executed or not is_refused
         relies_on_key = self.was_executed and self.method not in IDEMPOTENT  # S8, S10
         if relies_on_key and not self.keyed:  # 4
             return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
@@ -161,7 +162,7 @@ class Oracle:
     def is_failure(self, outcome: Outcome) -> bool:
         """By the policy, the server or ``retry_if``. (S4, S5)"""
         policy, status = self.policy, outcome.status
-        if outcome.flagged or status in policy.statuses:
+        if outcome.flagged or status in {*policy.statuses, *policy.unexecuted_statuses}:
             return True
         if status < 400:  # type: ignore[operator]
             return False

@@ -222,6 +222,7 @@ ruled = st.builds(
     max_attempts=st.integers(1, 6),
     statuses=st.just(RetryPolicy().statuses) | st.just({401, 429, 503}),
     hinted_statuses=st.just(()) | st.just({403}),
+    unexecuted_statuses=st.sampled_from([(), (), {429}, {404, 429}]),
     failures=st.just(RetryPolicy().failures) | st.just({FailureKind.RESET}),
     backoff=backoffs,
     throttle_backoff=st.none() | backoffs,

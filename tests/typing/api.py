@@ -104,6 +104,7 @@ def policies() -> None:
         throttle_backoff=Fixed(5),
         statuses={429, 503},
         hinted_statuses=frozenset({403}),
+        unexecuted_statuses=[429],
         vendors=["google"],
         conflict_with_key=False,
         failures={FailureKind.REFUSED, FailureKind.CONNECT_TIMEOUT},

@@ -307,6 +307,7 @@ ARGUMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("--total-timeout", float, "S", "for the whole call"),
     ("--hints", str, "HOW", "obey or ignore what servers ask for"),
     ("--statuses", statuses, "N,N", "statuses that are retried"),
+    ("--unexecuted-statuses", statuses, "N,N", "retried for any method: nothing was executed"),
     ("--methods", lambda text: words(text.upper()), "A,B", "methods that are safe to retry"),
     ("--vendors", words, "A,B", f"hints in their bodies: {', '.join(VENDORS)}"),
 )

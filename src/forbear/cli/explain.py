@@ -241,8 +241,10 @@ def retried(policy: RetryPolicy) -> str:
 
 def repeated(policy: RetryPolicy) -> str:
     safe = sorted(policy.methods, key=lambda name: (name not in IDEMPOTENT_METHODS, name))
+    unexecuted = "".join(f", or after {one}" for one in sorted(policy.unexecuted_statuses))
     return (
         f"{' '.join(safe) or 'none'}; others only with an Idempotency-Key, or if nothing was sent"
+        f"{unexecuted}"
     )
 
 

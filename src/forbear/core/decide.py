@@ -5,7 +5,7 @@ Ten rules, applied in this order; the first one that refuses gives its ``Reason`
      1. Is it a failure, by the policy, the server or ``retry_if``? If not, it is accepted.
      2. A response: does it forbid a retry?    SERVER_SAID_NO, CALLER_SAID_NO, REPLAYED_RESPONSE
      3. An error: can no retry succeed?        PERMANENT_ERROR, LOCAL_SATURATION, UNKNOWN_ERROR
-     4. Unsent, idempotent or with a key?      METHOD_NOT_REPLAYABLE, KEY_EXPIRED
+     4. Unexecuted, idempotent or with a key?  METHOD_NOT_REPLAYABLE, KEY_EXPIRED
      5. Replayable body, no other retry loop?  BODY_CONSUMED, NESTED_CALL
      6. Are attempts left?                     ATTEMPTS_EXHAUSTED
      7. Is the server's delay acceptable?      RETRY_AFTER_TOO_LONG
@@ -75,7 +75,7 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
     elif failure.kind in NEVER:
         # 3. Can another attempt ever succeed?
         return GiveUp(NEVER[failure.kind])
-    # 4. Is a retry safe: nothing was sent, or the method is idempotent, or a key is valid?
+    # 4. Is a retry safe: nothing was executed, or the method is idempotent, or a key is valid?
     needs_key = relies_on_key(call, failure)
     if needs_key:
         if not request.keyed:
@@ -132,15 +132,22 @@ def relies_on_key(call: Call, *failures: Failure) -> bool:
     All attempts count: that the last one was refused says nothing of one before it whose response
     was lost, and whose key may have expired since.
     """
-    if call.request.method in call.policy.methods:
+    policy = call.policy
+    if call.request.method in policy.methods:
         return False
     ended = (*(attempt.failure for attempt in call.history), *failures)
-    return not all(is_unexecuted(failure) for failure in ended)
+    return not all(is_unexecuted(policy, failure) for failure in ended)
 
 
-def is_unexecuted(failure: Failure | None) -> bool:
+def is_unexecuted(policy: RetryPolicy, failure: Failure | None) -> bool:
     """Is it certain that the server has not executed the attempt? None: it was accepted."""
-    return failure is not None and failure.phase is Phase.UNSENT
+    if failure is None:
+        return False
+    # With an error, the status is that of an event in a stream, which had begun with 200.
+    is_response = failure.error is None
+    return failure.phase is Phase.UNSENT or (
+        is_response and failure.status in policy.unexecuted_statuses
+    )
 
 
 def has_spare(call: Call, failure: Failure) -> bool:

@@ -116,7 +116,8 @@ class ErrorEvent(Exception):
 
     def __init__(self, status: int, hint: Hint) -> None:
         super().__init__()
-        self.failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint, flagged=True)
+        kind, phase, name = FailureKind.STATUS, Phase.ANSWERED, type(self).__name__
+        self.failure = Failure(kind, phase, status, hint, name, flagged=True)
 
     def failure_without_delay(self) -> Failure:
         """Return the failure for a policy that ignores the times that servers name."""

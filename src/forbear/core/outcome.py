@@ -100,7 +100,8 @@ class Failure(Frozen):
         phase: How far the attempt got.
         status: The response's status, None when there was no response.
         hint: What the response's headers asked for.
-        error: Name of the exception's class, None for a response. Never its text.
+        error: Name of the exception's class, ErrorEvent for one in a stream, None for a response.
+            Never its text.
         progress: A part of the body was received and is kept, so that a retry requests only the
             rest.
         flagged: ``retry_if``, the server or the policy's hinted statuses call the response a

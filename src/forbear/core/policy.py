@@ -65,6 +65,10 @@ class RetryPolicy(Frozen):
             once in a call and without a wait, for a ``before_attempt`` that refreshes a token.
         hinted_statuses: Statuses that are retried only if the response says when to retry, such
             as GitHub's 403; see ``for_vendors``.
+        unexecuted_statuses: Statuses of which you know that the server has not executed the
+            request, such as the 429 of a rate limiter in front of it. They are added to
+            ``statuses``, and a request of any method, without a key too, is retried after one of
+            them. All else holds: a connection that is reset after a POST is still raised.
         vendors: Vendors whose hint in the JSON body of a failed response is obeyed, and whose error
             events in a stream (``EventStreams``): "anthropic", "bedrock", "google", "openai"; see
             ``for_vendors``, which also adds their statuses. A body of more than 64 KiB is not read.
@@ -73,7 +77,7 @@ class RetryPolicy(Frozen):
             (draft-ietf-httpapi-idempotency-key-header section 2.7).
         failures: Kinds of failure (``FailureKind``) that are retried, in addition to statuses.
         methods: Methods that are safe to retry, in capitals. Any other method needs an idempotency
-            key, or proof that nothing was sent.
+            key, proof that nothing was sent, or one of the ``unexecuted_statuses``.
         attempt_timeout: Longest time for each phase of an attempt (pool, connect, write, read),
             more than 0, and never more than the client's own timeout. None: the client's own.
         total_timeout: Longest time from the call to the hand-over of the response: waits, attempts
@@ -97,6 +101,7 @@ class RetryPolicy(Frozen):
     throttle_backoff: Backoff | None
     statuses: frozenset[int]
     hinted_statuses: frozenset[int]
+    unexecuted_statuses: frozenset[int]
     vendors: tuple[str, ...]
     conflict_with_key: bool
     failures: frozenset[FailureKind]
@@ -120,6 +125,7 @@ class RetryPolicy(Frozen):
         throttle_backoff: Backoff | None = None,
         statuses: Iterable[int] = DEFAULT_STATUSES,
         hinted_statuses: Iterable[int] = frozenset(),
+        unexecuted_statuses: Iterable[int] = frozenset(),
         vendors: Iterable[str] = (),
         conflict_with_key: bool = True,
         failures: Iterable[FailureKind] = RETRYABLE_KINDS,
@@ -147,13 +153,15 @@ class RetryPolicy(Frozen):
         check_choice("hints", hints, ("obey", "ignore"))
         check_number("hint_spread", hint_spread, 0, "; 0.1 adds up to 10 %")
         check_choice("on_exhausted", on_exhausted, ("return", "raise"))
+        unexecuted = status_set("unexecuted_statuses", unexecuted_statuses)
         self._set(
             max_attempts=max_attempts,
             backoff=backoff,
             patience=patience,
             throttle_backoff=throttle_backoff,
-            statuses=status_set("statuses", statuses),
+            statuses=status_set("statuses", statuses) | unexecuted,
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
+            unexecuted_statuses=unexecuted,
             vendors=() if vendors == () else vendors_with_body_hints(vendors),
             conflict_with_key=conflict_with_key,
             failures=kind_set(failures),
@@ -308,11 +316,11 @@ class RetryPolicy(Frozen):
     def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
         """Return texts about what is likely to hurt, each beginning with the field to change.
 
-        They are about waits without jitter, no waits, methods that may take effect twice, hints
-        that are ignored, or obeyed by all clients in step; and with an SLO, whether all retries
-        together, at their longest, stay within a third of it, the call within the whole, and what a
-        server may ask for within the third. An empty list is no proof: the load that the retries of
-        all calls make is a matter of the budget.
+        They are about waits without jitter, no waits, methods and statuses after which a request
+        may take effect twice, hints that are ignored, or obeyed by all clients in step; and with an
+        SLO, whether all retries together, at their longest, stay within a third of it, the call
+        within the whole, and what a server may ask for within the third. An empty list is no proof:
+        the load that the retries of all calls make is a matter of the budget.
 
         Args:
             slo: Seconds within which a call has to end; None: no objective.
@@ -399,6 +407,7 @@ class PolicyFields(TypedDict, total=False):
     throttle_backoff: Backoff | None
     statuses: Iterable[int]
     hinted_statuses: Iterable[int]
+    unexecuted_statuses: Iterable[int]
     vendors: Iterable[str]
     conflict_with_key: bool
     failures: Iterable[FailureKind]

@@ -16,7 +16,7 @@ from math import inf
 
 from .checks import check_duration, shown
 from .migration import Doubling
-from .outcome import IDEMPOTENT_METHODS
+from .outcome import IDEMPOTENT_METHODS, TIMEOUT_STATUSES
 from .strategy import Exponential, Fixed
 
 TYPE_CHECKING = False
@@ -42,14 +42,24 @@ def advice(policy: RetryPolicy, slo: float | None, attempt_timeout: float | None
     return found
 
 
+# Servers and gateways respond so after they have executed a request, or have passed it on.
+DOUBTFUL = TIMEOUT_STATUSES | {500, 502}
+
+
 def about_repeating(policy: RetryPolicy) -> list[str]:
-    unsafe = sorted(policy.methods - IDEMPOTENT_METHODS)
-    if not unsafe:
-        return []
-    return [
-        f"methods: {' and '.join(unsafe)} may take effect twice: a request that the server executed"
-        " is resent when its response is lost; leave it out and send an Idempotency-Key"
-    ]
+    found = []
+    if unsafe := sorted(policy.methods - IDEMPOTENT_METHODS):
+        found.append(
+            f"methods: {' and '.join(unsafe)} may take effect twice: a request that the server"
+            " executed is resent when its response is lost; leave it out and send an"
+            " Idempotency-Key, or name the unexecuted_statuses"
+        )
+    if doubtful := sorted(policy.unexecuted_statuses & DOUBTFUL):
+        found.append(
+            f"unexecuted_statuses: {' and '.join(map(str, doubtful))} may follow a request that the"
+            " server executed, which then takes effect twice; 429 is what a rate limiter sends"
+        )
+    return found
 
 
 def about_waiting(policy: RetryPolicy) -> list[str]:

@@ -204,8 +204,9 @@ class Retry(util.Retry):
 
     - After a response, or an error that may have come after the request was sent, only GET, HEAD,
       OPTIONS and TRACE are retried; with ``bodies_replayable=True`` the other methods of the policy
-      too (PUT, DELETE, QUERY), but never POST and PATCH. An error that proves that nothing was sent
-      is retried for any method. A GET is taken for one without a body.
+      too (PUT, DELETE, QUERY), and any method after the policy's ``unexecuted_statuses``, but else
+      never POST and PATCH. An error that proves that nothing was sent is retried for any method. A
+      GET is taken for one without a body.
     - It is first called when an attempt fails, so ``total_timeout`` and the record's times count
       from the end of the first attempt. Deadlines bound delays only, never an attempt, and
       ``attempt_timeout`` has no effect: give the client timeouts.
@@ -223,8 +224,9 @@ class Retry(util.Retry):
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
-        bodies_replayable: Every PUT and DELETE made with this object has a body that can be
-            replayed: bytes, text, a file that can seek, or none.
+        bodies_replayable: Every PUT and DELETE made with this object, and every POST if the policy
+            has ``unexecuted_statuses``, has a body that can be replayed: bytes, text, a file that
+            can seek, or none.
         redirect: Redirects to follow; None: 10, as urllib3's own; False: return their response.
         raise_on_redirect: After too many raise MaxRetryError; False: return the last response.
         remove_headers_on_redirect: Headers not to be sent to another origin.
@@ -411,7 +413,8 @@ class Retry(util.Retry):
             elif name == "status" and value is not None and not value:
                 copy.status, copy._by_status = value, False
             elif name == "status_forcelist":
-                changes["statuses"] = frozenset(value or ())
+                changes["statuses"] = given = frozenset(value or ())
+                changes["unexecuted_statuses"] = self.policy.unexecuted_statuses & given
             elif name == "allowed_methods" and value is not None:
                 changes["methods"] = frozenset(value)
             elif name == "respect_retry_after_header":
