@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .event_log import EventLog, Listener
 
 logger = getLogger("forbear")
-logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
 # Of the rows of the table in events.py that are emitted from elsewhere.
 LEVELS = {
     "attempt_delayed": DEBUG,
@@ -43,6 +42,8 @@ class Events:
     wants_calls = wants_ends = False
 
     def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
+        if not logger.handlers:  # else warnings go to stderr where no logging is set up
+            logger.addHandler(NullHandler())
         self._client, self._listeners = client, tuple(listeners)
         self._log: EventLog | None = None
         if self._listeners:

@@ -282,10 +282,11 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)
     if failure is not None:
-        if call.resumption is not None and call.resumption.download.retry is not None:
+        download = None if call.resumption is None else call.resumption.download
+        if download is not None and download.is_stream is True:
             from ..core.event_streams import delayed  # loaded with the stream
 
-            failure = delayed(call.resumption.download, call.policy, failure)
+            failure = delayed(download, call.policy, failure)
         verdict = decide(call, failure, now)
         if isinstance(verdict, SendAgain):
             call.decided_at = now

@@ -341,7 +341,7 @@ class Resumable:
         new_bytes, download = self._note_request(), resumption.download
         if type(download) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
-        if download.is_stream:  # its events are the progress, however short they are
+        if download.is_stream is True:  # its events are the progress, however short they are
             new_bytes, download.has_new_id = int(download.has_new_id), False
             if new_bytes:
                 call.attempts = 1

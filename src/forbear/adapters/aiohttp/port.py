@@ -118,7 +118,7 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__package__)
+        settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error

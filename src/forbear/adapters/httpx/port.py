@@ -83,7 +83,7 @@ class HttpxPort:
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
-        settings.load(__package__)
+        settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.library = library

@@ -116,7 +116,7 @@ class Urllib3Port(Generic[AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__package__)
+        settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -415,8 +415,9 @@ class Urllib3Port(Generic[AnyResponse]):
     def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
-        if has_error_event(call, raw.status) and hasattr(raw, "drop_rest"):
-            raw.drop_rest()  # nothing else of it is kept
+        drop_rest = getattr(raw, "drop_rest", None)
+        if has_error_event(call, raw.status) and drop_rest is not None:
+            drop_rest()  # nothing else of it is kept
             call.own_extras().kept = response
             return True
         from .bodies import read_kept  # loaded with the first call that is held
