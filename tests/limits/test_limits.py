@@ -544,6 +544,9 @@ def test_a_held_call_whose_probe_another_has_taken_is_held_again(at, asks_in):
     call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
     if asks_in is None:  # it was let go in time, but the machine slept
         gate.turn(call.hold, NOW, lambda: 0.0, probe_is_due=True)
+    else:  # it has asked meanwhile: a process that was frozen would get its time back
+        for half_second in range(int(2 * at)):
+            limits.admit(call, NOW + half_second / 2)
     assert limits.admit(call, NOW + at) == asks_in
     assert gate.held() == (asks_in is not None)
     limits.leave(call, NOW + at)

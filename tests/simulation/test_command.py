@@ -216,4 +216,4 @@ def test_it_runs_from_the_root_of_a_checkout_that_was_not_installed():
         assert process.stdout.readline().startswith("blip: ")
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=300) == 1
+        assert process.wait(timeout=300) == 0
