@@ -53,6 +53,7 @@ IMPURE_CALLS = (
 ALLOWED = {
     ("limits", "_thread"),  # a plain lock without the cost of importing threading,
     ("limits", "os"),  # and its renewal after a fork
+    ("core.environment", "os"),  # reads variables when from_env is called, and then only
     ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
     ("limits.budget", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),

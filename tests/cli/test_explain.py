@@ -189,6 +189,14 @@ def test_a_preset_or_module_and_attribute(capsys, project, place, attempts):
     assert f"RetryPolicy(max_attempts={attempts}, " in out
 
 
+def test_the_policy_of_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("MYAPP_RETRY_MAX_ATTEMPTS", "3")
+    for arguments in (["env:MYAPP_RETRY_"], ["--policy", "env:MYAPP_RETRY_"]):
+        text = told(capsys, *arguments, "--patience", "0")
+        assert text.startswith("env:MYAPP_RETRY_, as a policy: RetryPolicy(max_attempts=3, ")
+        assert "patience=0.0" in text
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [
@@ -197,6 +205,7 @@ def test_a_preset_or_module_and_attribute(capsys, project, place, attempts):
         ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
         ("policies:settings.text", "is a str, not a RetryPolicy or Retry, nor a function of one"),
         ("policies:odd", "returns -1.0 for attempt 1"),
+        ("env:ABSENT", "prefix must end with _, such as 'MYAPP_RETRY_', got 'ABSENT'"),
         ("defualt", "there is no preset 'defualt'; choose among latency_sensitive, "),
     ],
 )

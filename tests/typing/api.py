@@ -117,6 +117,7 @@ def policies() -> None:
         on_exhausted="raise",
     )
     assert_type(policy, RetryPolicy)
+    assert_type(RetryPolicy.from_env("MYAPP_RETRY_"), RetryPolicy)
     assert_type(policy.replace(max_attempts=2), RetryPolicy)
     assert_type(policy.for_vendors("github", "anthropic"), RetryPolicy)
     assert_type(policy.worst_case(attempt_timeout=2.0), float)

@@ -22,6 +22,7 @@ from textwrap import fill, wrap
 from typing import Any, TextIO
 
 from ..core.checks import in_order
+from ..core.environment import PRESETS
 from ..core.headers.vendors import VENDORS
 from ..core.policy import RetryPolicy
 from ..core.strategy import Exponential
@@ -269,7 +270,6 @@ def visible(text: str) -> str:
     return plain if len(plain) <= LONGEST_SHOWN else f"{plain[: LONGEST_SHOWN - 1]}…"
 
 
-PRESETS = ("latency_sensitive", "high_availability", "batch", "gateway", "disabled")
 SCHEDULE = ("base", "cap", "factor", "jitter")
 
 
@@ -315,11 +315,16 @@ NAMES = [option[2:].replace("-", "_") for option, *_ in ARGUMENTS]
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser, whole: str = "--policy") -> None:
-    """Add what describes a policy; ``whole`` is the argument for all of it."""
+    """Add what describes a policy; ``whole`` is a further name of the argument for all of it."""
     group = parser.add_argument_group("the policy (durations: seconds)")
-    about = f"{', '.join(PRESETS)}; or module:attribute, a RetryPolicy or a Retry (the default)"
-    how: dict[str, Any] = {} if whole.startswith("-") else {"nargs": "?"}
-    group.add_argument(whole, metavar="POLICY", help=about, **how)
+    about = (
+        f"{', '.join(PRESETS)}; env:PREFIX, what RetryPolicy.from_env reads;"
+        " or module:attribute, a RetryPolicy or a Retry (the default)"
+    )
+    group.add_argument("--policy", metavar="POLICY", help=about)
+    if whole != "--policy":  # without a default of its own, which would replace what --policy gave
+        default, same = argparse.SUPPRESS, "the same"
+        group.add_argument(whole, nargs="?", default=default, metavar="POLICY", help=same)
     for option, kind, placeholder, text in ARGUMENTS:
         group.add_argument(option, type=kind, metavar=placeholder, help=text)
 
@@ -345,16 +350,20 @@ def chosen(options: argparse.Namespace) -> RetryPolicy:
 
 
 def named(name: str) -> RetryPolicy:
-    """The preset of that name, or the policy at ``module:attribute``; importing runs the module.
+    """The preset of that name, the policy of the environment, or the one at ``module:attribute``.
 
-    A Retry of another library becomes the nearest policy.
+    Importing runs the module. A Retry of another library becomes the nearest policy.
     """
+    if name.startswith("env:"):
+        return RetryPolicy.from_env(name.removeprefix("env:"))
     if name.replace("-", "_") in PRESETS:
         name = f"forbear:RetryPolicy.{name.replace('-', '_')}"
     module, colon, path = name.partition(":")
     if not colon:
         known = ", ".join(PRESETS)
-        raise ValueError(f"there is no preset {name!r}; choose among {known}, or module:attribute")
+        raise ValueError(
+            f"there is no preset {name!r}; choose among {known}, env:PREFIX, or module:attribute"
+        )
     if os.getcwd() not in sys.path:  # as python -m has it
         sys.path.insert(0, os.getcwd())
     try:

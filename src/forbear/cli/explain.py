@@ -48,6 +48,7 @@ examples:
   forbear explain --max-attempts 5 --base 0.5 --cap 20 --jitter full --patience 30
   forbear explain gateway --slo 2 --attempt-timeout 0.5  do calls stay within two seconds?
   forbear explain myservice.http:POLICY                  what your code uses; imports the module
+  forbear explain env:MYAPP_RETRY_                       what RetryPolicy.from_env would return
 
 The attribute may be a RetryPolicy, a Retry of forbear, urllib3 or httpx-retries, a number of
 retries, or a function that returns one of these.

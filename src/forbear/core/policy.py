@@ -257,6 +257,25 @@ class RetryPolicy(Frozen):
         return RetryPolicy(max_attempts=1)
 
     @staticmethod
+    def from_env(prefix: str) -> RetryPolicy:
+        """Return the policy that environment variables describe: with the prefix "MYAPP_RETRY_"
+        ``MYAPP_RETRY_MAX_ATTEMPTS=3``, and each other field by its name in capitals.
+
+        forbear reads no variable by itself, only here and now. A field without a variable has its
+        default, or that of ``MYAPP_RETRY_PRESET``, such as batch. Sets are written with commas
+        between (``429,503``, ``GET,PUT``, ``refused,read-timeout``), None and an empty set as
+        ``none``, True as ``true``, and vendors are those of ``for_vendors``. A schedule is
+        ``base=0.5,cap=30,jitter=full`` for Exponential, with any of its arguments, or seconds for
+        Fixed.
+
+        Raises:
+            ValueError: A value cannot be read, or a variable with the prefix is no field. The
+                message names the variable, and says what to write.
+        """
+        policy: RetryPolicy = tool("environment").policy_from(prefix)
+        return policy
+
+    @staticmethod
     def from_urllib3(retry: object) -> RetryPolicy:
         """Return the nearest policy to a ``urllib3.Retry``, or to a number of retries as urllib3
         takes it.
