@@ -6,6 +6,7 @@ from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import Call, Resumption
 from forbear.core.headers.ranges import Download
 from forbear.core.outcome import GiveUp
+from forbear.core.record import record_from
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
 
@@ -31,8 +32,10 @@ def test_the_story_of_a_call() -> None:
     call.sending(103.75)
     call.note_last(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
-    record = story.record()
-    assert repr(story) == f"<Story {record}>"
+    record = record_from(story)
+    assert (
+        repr(story) == f"<Story {record.method} {record.origin}, {len(record.attempts)} attempts>"
+    )
     assert (record.method, record.origin, record.elapsed) == ("GET", HERE, 4.0)
     assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 4.0)
     assert [
@@ -98,7 +101,7 @@ def test_a_later_hop_goes_on_counting() -> None:
     call.attempts = call.own_extras().sent_before = 2
     call.sending(0.0)
     call.note_last(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
-    assert [each.number for each in call.story(1.0).record().attempts] == [3]
+    assert [each.number for each in record_from(call.story(1.0)).attempts] == [3]
 
 
 def test_a_story_is_final_if_more_must_not_be_added() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from .record import MOST_NOTES, Attempt, Story
+from .story import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .headers.ranges import Download, Repeat
     from .outcome import Failure, GiveUp, Hint, Refusal
     from .policy import RetryPolicy
-    from .record import HedgeNotes
     from .request import Request
+    from .story import HedgeNotes
     from .strategy import Budget, RetryStrategy
 
 

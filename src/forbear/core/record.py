@@ -1,4 +1,4 @@
-"""Record: the story of one call, for its caller.
+"""Record: the story of one call, for its caller; loaded when it is asked for, or on an error.
 
 Holds method, origin, status, class names and durations: never a path, query, header value, body or
 exception text.
@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .outcome import Failure, FailureKind, GiveUp, Phase, Reason
+from .outcome import FailureKind, Phase, Reason
+from .story import RECORD, SENDS, SENT, SETTING, Story
 
-RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
-SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
-SETTING = "forbear"  # key in a response's extensions: of its story, or
-SENT = True  # of a response that nothing else of forbear's is on
-MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 
 
@@ -121,81 +117,30 @@ class CallRecord(NamedTuple):
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}"
 
 
-class Attempt(NamedTuple):
-    """The notes of one finished attempt."""
-
-    status: int | None
-    failure: Failure | None  # None: the attempt was accepted
-    elapsed: float  # seconds from its start to the response's header section or the error
-    delay: float | None  # seconds to wait after the attempt; None after the last one
-    source: str | None  # what set the delay
-    origin: str  # where the attempt was sent
-
-
-class HedgeNotes(NamedTuple):
-    """The hedge of a call: the second attempt that was sent while the first one was slow."""
-
-    after: float  # seconds from the first attempt to the hedge
-    decides: bool  # the hedge's outcome is the call's
-    loser: Attempt  # the one that does not decide
-
-
-class Story(NamedTuple):
-    """The notes of one call, from which ``record_of`` makes its record.
-
-    Taking notes costs a tenth of making the record, and few callers ask for one.
-    """
-
-    method: str
-    origin: str
-    history: list[Attempt]
-    started_at: float  # on the clock of its transport
-    ended_at: float
-    stop: GiveUp | None
-    sent_before: int = 0  # retries that earlier hops of a redirected call used
-    resumed: tuple[int, ...] = ()
-    held: float = 0.0
-    hedge: HedgeNotes | None = None
-    waited_for_slot: float = 0.0
-    paced: float = 0.0
-
-    @property
-    def is_final(self) -> bool:
-        """No other loop may add attempts: this call was retried, or must not be."""
-        if len(self.history) > 1:
-            return True
-        return self.stop is not None and self.stop.reason is not Reason.ATTEMPTS_EXHAUSTED
-
-    def is_within(self, since: float, until: float) -> bool:
-        """Did the call begin and end between these two instants?"""
-        return since <= self.started_at and self.ended_at <= until
-
-    def record(self) -> CallRecord:
-        attempts = []
-        history, hedge = self.history, self.hedge
-        if hedge is not None and history:  # in the order in which they were sent
-            first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
-            history = first_two + history[1:]
-        for number, one in enumerate(history, self.sent_before + 1):
-            why = one.failure
-            made = AttemptRecord(
-                number, one.origin, one.status, why and why.kind, why and why.phase,
-                why and why.error, one.elapsed, one.delay, one.source,
-            )  # fmt: skip
-            attempts.append(made)
-        if hedge is not None and history:
-            attempts[1] = attempts[1]._replace(hedged_after=hedge.after)
-        reason, refused = (None, None) if self.stop is None else self.stop
-        if reason is None and history and history[-1].failure is None:
-            # The last response was accepted but is no success: its status is not retried.
-            reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
-        return CallRecord(
-            self.method, self.origin, tuple(attempts), self.ended_at - self.started_at, reason,
-            refused, self.resumed, self.held, self.waited_for_slot, self.paced,
+def record_from(story: Story) -> CallRecord:
+    """Make the record of a call from its notes."""
+    attempts = []
+    history, hedge = story.history, story.hedge
+    if hedge is not None and history:  # in the order in which they were sent
+        first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
+        history = first_two + history[1:]
+    for number, one in enumerate(history, story.sent_before + 1):
+        why = one.failure
+        made = AttemptRecord(
+            number, one.origin, one.status, why and why.kind, why and why.phase,
+            why and why.error, one.elapsed, one.delay, one.source,
         )  # fmt: skip
-
-    def __repr__(self) -> str:
-        return f"<Story {self.record()}>"
+        attempts.append(made)
+    if hedge is not None and history:
+        attempts[1] = attempts[1]._replace(hedged_after=hedge.after)
+    reason, refused = (None, None) if story.stop is None else story.stop
+    if reason is None and history and history[-1].failure is None:
+        # The last response was accepted but is no success: its status is not retried.
+        reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
+    return CallRecord(
+        story.method, story.origin, tuple(attempts), story.ended_at - story.started_at, reason,
+        refused, story.resumed, story.held, story.waited_for_slot, story.paced,
+    )  # fmt: skip
 
 
 def record_of(outcome: object) -> CallRecord | Any:
@@ -222,7 +167,7 @@ def record_of(outcome: object) -> CallRecord | Any:
             break
         story = story_on(found)
         if story is not None:
-            return story.record()
+            return record_from(story)
         if not isinstance(found, BaseException):
             return plain_record(found)
         response = getattr(found, "response", None)

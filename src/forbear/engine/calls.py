@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import PLUGIN_ERROR, Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
-from ..core.record import RECORD, Story, in_seconds
+from ..core.story import RECORD, Story
 from ..errors import RetryRefused
 from . import current
 from .errors import DeadlineCut, Interrupted, story_below
@@ -231,6 +231,8 @@ def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Ex
     ):
         message = "the deadline was over before a slot of its concurrency limit was free"
         return deadline_error(port, call, message, None, refused.reason)
+    from ..core.record import in_seconds
+
     again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
     error = port.circuit_open_error(
         f"nothing is sent to {call.request.origin} now: {refused.reason.value}{again}",
@@ -300,13 +302,15 @@ def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     port.note_error(call, error)
     before = getattr(error, RECORD, None)
     if story_below(port, call, before) is None:
+        from ..core.record import record_from  # a retried call that fails makes its record
+
         if isinstance(before, Story):
             with suppress(AttributeError, ValueError):
-                error.__notes__.remove(f"forbear: {before.record()}")
+                error.__notes__.remove(f"forbear: {record_from(before)}")
         story = call.story(port.settings.clock.monotonic())
         setattr(error, RECORD, story)
         if story.history:
-            error.add_note(f"forbear: {story.record()}")
+            error.add_note(f"forbear: {record_from(story)}")
     return error
 
 

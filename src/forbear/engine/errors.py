@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
-from ..core.record import RECORD, Story
+from ..core.story import RECORD, Story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from ..core.call import Call
-    from ..core.record import HedgeNotes
+    from ..core.story import HedgeNotes
     from .port import Classifier, Inspection
 
     Lines = Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]

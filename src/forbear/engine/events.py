@@ -21,7 +21,7 @@ from ..core.record import ending, in_seconds
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure, SendAgain
-    from ..core.record import Attempt
+    from ..core.story import Attempt
     from ..limits.breaker import Transition
 
 P = ParamSpec("P")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..core.call import Call, Prefetched
     from ..core.headers.ranges import Part
     from ..core.outcome import Failure
-    from ..core.record import Story
     from ..core.request import Request
+    from ..core.story import Story
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .alarms import Backstop
     from .outgoing import Outgoing

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
-from ..core.record import MOST_NOTES
+from ..core.story import MOST_NOTES
 from .calls import body_broke, with_story
 from .errors import Interrupted
 from .loop import arun, run
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from ..core.record import Story
+    from ..core.story import Story
     from .port import AsyncResumingPort, Classifier, Response, ResumingPort
     from .settings import Settings
 

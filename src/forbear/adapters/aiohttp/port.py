@@ -14,7 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.record import RECORD, SENDS
+from ...core.story import RECORD, SENDS
 from ...engine.alarms import Backstop
 from ...engine.calls import (
     acall_before_attempt,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
-    from ...core.record import Story
+    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.reading import PrefetchResult

@@ -12,7 +12,7 @@ import aiohttp
 
 from ...core.headers.ranges import download_of
 from ...core.outcome import RETRYABLE_KINDS
-from ...core.record import RECORD
+from ...core.story import RECORD
 from ...engine.calls import body_broke
 from ...engine.resume import AsyncResumable
 from .bodies import Bounded, ContentBody, Pulled
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.event_streams import EventStream, WholeEvents
     from ...core.headers.ranges import Download
-    from ...core.record import Story
+    from ...core.story import Story
     from ...engine.context import CallContext
     from .port import AiohttpPort
 

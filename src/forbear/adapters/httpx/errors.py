@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.record import RECORD
+from ...core.story import RECORD
 from ...engine.errors import is_socket_error, socket_failure_kind
 from ...errors import ForbearError
 

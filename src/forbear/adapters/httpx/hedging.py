@@ -20,8 +20,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.decide import is_failure
-from ...core.record import SETTING, Attempt, HedgeNotes
 from ...core.request import KEY_LINES
+from ...core.story import SETTING, Attempt, HedgeNotes
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.current import CURRENT

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.record import SETTING
+from ...core.story import SETTING
 from ...engine.calls import (
     call_after_first,
     call_of,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
-    from ...core.record import Story
+    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.port import Inspection

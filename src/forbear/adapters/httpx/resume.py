@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
-from ...core.record import SETTING
+from ...core.story import SETTING
 from ...engine.calls import sent_request
 from ...engine.resume import AsyncResumable, SyncResumable
 from .errors import own_error
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
-    from ...core.record import Story
+    from ...core.story import Story
     from .port import HttpxPort
 
 

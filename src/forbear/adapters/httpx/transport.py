@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.record import SENT, SETTING
+from ...core.story import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
     call_after_first,

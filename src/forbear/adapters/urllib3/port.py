@@ -15,7 +15,7 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
-from ...core.record import RECORD, SENDS
+from ...core.story import RECORD, SENDS
 from ...engine.calls import (
     begin_call,
     call_before_attempt,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from ...core.policy import RetryPolicy
-    from ...core.record import Story
+    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded

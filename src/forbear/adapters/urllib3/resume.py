@@ -18,7 +18,7 @@ from urllib3.exceptions import ProtocolError
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...core.outcome import RETRYABLE_KINDS
-from ...core.record import RECORD
+from ...core.story import RECORD
 from ...engine.calls import body_broke
 from ...engine.errors import Interrupted
 from ...engine.resume import Resumable, SyncResumable, accept_part, note_progress
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from ...core.event_streams import EventStream
-    from ...core.record import Story
+    from ...core.story import Story
     from .port import AnyPort, AnyResponse, Urllib3Port
     from .request import Urllib3Request
     from .streams import Again

@@ -24,7 +24,7 @@ from ...core.checks import check_bool, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase, Reason
 from ...core.policy import RetryPolicy
-from ...core.record import RECORD, Story
+from ...core.story import RECORD, Story
 from ...engine.calls import (
     begin_call,
     ended,
