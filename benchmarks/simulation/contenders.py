@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from forbear.core.backoff import Exponential, Fixed
 from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
-from forbear.core.strategy import Exponential, Fixed
 from forbear.limits.breaker import CircuitBreaker
 from forbear.limits.budget import AwsStandard, RetryBudget
 from forbear.limits.concurrency import ConcurrencyLimit

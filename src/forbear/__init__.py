@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
+    from .core.backoff import Backoff, Exponential, Fixed
     from .core.event_streams import EventStreams
     from .core.headers.hints import read_hint
     from .core.outcome import Failure, FailureKind, Fault, Hint, Phase, Reason
-    from .core.policy import PolicyFields, RetryPolicy
+    from .core.policy import RetryPolicy
+    from .core.policy_fields import PolicyFields
     from .core.record import AttemptRecord, CallRecord, record_of
-    from .core.strategy import Backoff, Exponential, Fixed, RetryStrategy, RetryToken
+    from .core.strategy import RetryStrategy, RetryToken
     from .engine.blocks import deadline, override
     from .engine.options import Options
     from .errors import CircuitOpenError, DeadlineExceeded, ForbearError, RetryRefused
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
     from .limits.concurrency import ConcurrencyLimit
     from .limits.gate import RetryGate
     from .limits.hedge import Hedge
-    from .limits.limits import StandardStrategy
     from .limits.origins import Origins
     from .limits.pacing import Pacing
+    from .limits.standard import StandardStrategy
 
 _PLACES = {
     name: module
@@ -47,9 +49,11 @@ _PLACES = {
         ("core.event_streams", "EventStreams"),
         ("core.headers.hints", "read_hint"),
         ("core.outcome", "Failure FailureKind Fault Hint Phase Reason"),
-        ("core.policy", "PolicyFields RetryPolicy"),
+        ("core.policy", "RetryPolicy"),
+        ("core.policy_fields", "PolicyFields"),
         ("core.record", "AttemptRecord CallRecord record_of"),
-        ("core.strategy", "Backoff Exponential Fixed RetryStrategy RetryToken"),
+        ("core.backoff", "Backoff Exponential Fixed"),
+        ("core.strategy", "RetryStrategy RetryToken"),
         ("engine.blocks", "deadline override"),
         ("engine.options", "Options"),
         ("errors", "CircuitOpenError DeadlineExceeded ForbearError RetryRefused"),
@@ -59,9 +63,9 @@ _PLACES = {
         ("limits.concurrency", "ConcurrencyLimit"),
         ("limits.gate", "RetryGate"),
         ("limits.hedge", "Hedge"),
-        ("limits.limits", "StandardStrategy"),
         ("limits.origins", "Origins"),
         ("limits.pacing", "Pacing"),
+        ("limits.standard", "StandardStrategy"),
     )
     for name in names.split()
 }

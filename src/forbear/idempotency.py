@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
 from .core.headers.structured import string_item
-from .core.request import origin_from
+from .core.origins import origin_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from io import TextIOWrapper
 from textwrap import fill, wrap
 from typing import Any, TextIO
 
+from ..core.backoff import Exponential
 from ..core.checks import in_order
 from ..core.environment import PRESETS
 from ..core.headers.vendors import VENDORS
 from ..core.policy import RetryPolicy
-from ..core.strategy import Exponential
 
 COMMANDS = {
     "demo": "shows each promise kept, against a server that fails",

@@ -16,6 +16,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple, TextIO
 
+from ..core.backoff import Backoff
 from ..core.call import Call
 from ..core.decide import decide
 from ..core.outcome import (
@@ -30,7 +31,6 @@ from ..core.outcome import (
 from ..core.policy import DEFAULT_PATIENCE, RetryPolicy
 from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
-from ..core.strategy import Backoff
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
 from . import BOLD, YELLOW, Page, add_policy_arguments, chosen, code_of, complain, spoken, teach

@@ -2,14 +2,11 @@
 
 One attribute per decision, checked at construction; no state, no counting. The order in which the
 rules apply is in decide.py.
-
-Policy fields: the keyword arguments of ``RetryPolicy``, for type checkers.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from .backoff import Backoff, Exponential
 from .checks import (
     Frozen,
     a_set,
@@ -25,12 +22,13 @@ from .checks import (
     tool,
 )
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
-from .strategy import Backoff, Exponential
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal, Unpack
+
+    from .policy_fields import PolicyFields
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # 0 to 0.05 s, then 0.5 to 1 s, 1 to 2 s, 2 to 4 s. The first is short, because most failures are
@@ -410,30 +408,3 @@ def method_set(value: object) -> frozenset[str]:
                 f"methods must hold upper-case names such as 'GET', got {shown(method)}"
             )
     return methods
-
-
-class PolicyFields(TypedDict, total=False):
-    """Fields of a ``RetryPolicy`` in a dictionary, for settings that a type checker shall check.
-
-    ``fields: PolicyFields = {"max_attempts": 2}`` goes into ``RetryPolicy(**fields)``,
-    ``policy.replace(**fields)``, ``override(**fields)`` and ``extensions={"forbear": fields}``.
-    ``help(RetryPolicy)`` explains each.
-    """
-
-    max_attempts: int
-    backoff: Backoff
-    patience: float | None
-    throttle_backoff: Backoff | None
-    statuses: Iterable[int]
-    hinted_statuses: Iterable[int]
-    unexecuted_statuses: Iterable[int]
-    vendors: Iterable[str]
-    conflict_with_key: bool
-    failures: Iterable[FailureKind]
-    methods: Iterable[str]
-    attempt_timeout: float | None
-    total_timeout: float | None
-    max_retry_after: float
-    hints: Literal["obey", "ignore"]
-    hint_spread: float
-    on_exhausted: Literal["return", "raise"]

@@ -14,15 +14,15 @@ from __future__ import annotations
 from itertools import accumulate, takewhile
 from math import inf
 
+from .backoff import Exponential, Fixed
 from .checks import check_duration, shown
 from .migration import Doubling
 from .outcome import IDEMPOTENT_METHODS, TIMEOUT_STATUSES
-from .strategy import Exponential, Fixed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .backoff import Backoff
     from .policy import RetryPolicy
-    from .strategy import Backoff
 
 
 SHARE = 3  # a third of the SLO is for retries: the first attempt and a slow response need the rest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Never, Self, Unpack
 
-    from ..core.policy import PolicyFields
+    from ..core.policy_fields import PolicyFields
 
 F = TypeVar("F", bound="Callable[..., object]")
 

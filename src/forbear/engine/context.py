@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ..core.events import Event
-    from ..core.policy import PolicyFields, RetryPolicy
+    from ..core.policy import RetryPolicy
+    from ..core.policy_fields import PolicyFields
 
 
 class Incoming:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from logging import DEBUG, INFO, getLogger
+from logging import DEBUG, INFO, NullHandler, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Listener: TypeAlias = Callable[[Any], object]
 
 logger = getLogger("forbear")
+logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
 # Seconds until a refusal, an exhausted budget or an unusable header of an origin is logged again.
 AGAIN_AFTER = 60.0
 MOST_ORIGINS = 1024  # for which that is remembered; beyond it the memory is cleared

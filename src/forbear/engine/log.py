@@ -7,7 +7,7 @@ no more than warnings, so a call that succeeds after a retry builds none.
 
 from __future__ import annotations
 
-from logging import DEBUG, INFO, WARNING, NullHandler, getLogger
+from logging import DEBUG, INFO, WARNING, getLogger
 from typing import TYPE_CHECKING
 
 from ..core.headers.hints import why_unused
@@ -42,8 +42,6 @@ class Events:
     wants_calls = wants_ends = False
 
     def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
-        if not logger.handlers:  # else warnings go to stderr where no logging is set up
-            logger.addHandler(NullHandler())
         self._client, self._listeners = client, tuple(listeners)
         self._log: EventLog | None = None
         if self._listeners:

@@ -17,12 +17,13 @@ from collections import OrderedDict
 from math import inf
 from random import random as system_random
 
+from ..core.backoff import Exponential
 from ..core.call import PLUGIN_ERROR, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
-from ..core.strategy import Exponential, RetryToken
+from ..core.strategy import RetryToken
 from ..errors import RetryRefused
 from . import Locked
 
@@ -30,10 +31,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..core.backoff import Backoff
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from ..core.strategy import Backoff, Budget
+    from ..core.strategy import Budget
 
 
 # Of the cost of a hinted retry: a resumption adds a request to the server's work and no more. With

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from itertools import count
 
+from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
 from ..core.checks import check_choice, rebuilt, suggesting, texts
+from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
-from ..core.request import origin_from
-from ..core.strategy import with_spread
 from ..errors import RetryRefused
 from . import Locked
 from .scopes import CREDENTIAL, delayed_so_far, note_delay

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
+    from ..core.backoff import Backoff
     from ..core.events import Event
-    from ..core.strategy import Backoff
     from ..engine.clock import Clock
 
 

@@ -1,0 +1,40 @@
+"""Policy fields: the keyword arguments of ``RetryPolicy``, for type checkers."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
+
+    from .backoff import Backoff
+    from .outcome import FailureKind
+
+
+class PolicyFields(TypedDict, total=False):
+    """Fields of a ``RetryPolicy`` in a dictionary, for settings that a type checker shall check.
+
+    ``fields: PolicyFields = {"max_attempts": 2}`` goes into ``RetryPolicy(**fields)``,
+    ``policy.replace(**fields)``, ``override(**fields)`` and ``extensions={"forbear": fields}``.
+    ``help(RetryPolicy)`` explains each.
+    """
+
+    max_attempts: int
+    backoff: Backoff
+    patience: float | None
+    throttle_backoff: Backoff | None
+    statuses: Iterable[int]
+    hinted_statuses: Iterable[int]
+    unexecuted_statuses: Iterable[int]
+    vendors: Iterable[str]
+    conflict_with_key: bool
+    failures: Iterable[FailureKind]
+    methods: Iterable[str]
+    attempt_timeout: float | None
+    total_timeout: float | None
+    max_retry_after: float
+    hints: Literal["obey", "ignore"]
+    hint_spread: float
+    on_exhausted: Literal["return", "raise"]

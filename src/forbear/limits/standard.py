@@ -1,0 +1,119 @@
+"""StandardStrategy: the default strategy as an object of its own, for who wraps or shares it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.call import Call
+from ..core.checks import suggesting
+from ..core.decide import plan_retry
+from ..core.outcome import GiveUp
+from ..core.request import Request
+from ..core.strategy import RetryToken
+from ..errors import RetryRefused
+from .limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from ..core.outcome import Failure
+    from ..core.policy import RetryPolicy
+    from ..core.strategy import Budget
+    from .breaker import CircuitBreaker
+    from .origins import Origins
+
+
+class StandardStrategy:
+    """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns.
+
+    A transport that is given one uses its ``limits`` and the schedule of its policy. Thread-safe.
+
+    Args:
+        policy: Schedules, attempts and limits.
+        budget: Shared allowance for retries, a RetryBudget or RedisBudget; None: no limit.
+        breaker: Shared breaker; None: none.
+        cooldown: Pause for an origin as long as it asked one call to wait: "off", "retries"
+            (retries of other calls wait too), or "all" (first attempts wait too; those that would
+            have to wait longer than ``policy.max_retry_after`` or their deadline are refused).
+        origins: Servers that can stand in for each other; None: a call is sent to its own origin.
+        random: Like ``random.random``; called a few times per retry.
+
+    Raises:
+        ValueError: ``cooldown`` is none of the three.
+    """
+
+    @suggesting
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        budget: Budget | None = None,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
+        random: Callable[[], float] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.limits = Limits(
+            budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, random=random
+        )
+
+    @property
+    def quiet(self) -> bool:
+        """Every bucket is full and every circuit healthy: nothing needs to be recorded."""
+        return self.limits.quiet
+
+    def merged(self, policy: RetryPolicy) -> RetryPolicy:
+        """Return a transport's policy with what this strategy decides in its place."""
+        return policy.replace(**{name: getattr(self.policy, name) for name in DECIDED})
+
+    def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
+        """Begin a call to ``scope``; the first attempt's permit is taken.
+
+        Raises:
+            RetryRefused: With ``send=False``: breaker or cooldown do not allow it.
+        """
+        request = Request("GET", scope)
+        call = Call(self.policy, request, self.limits, now, self.policy.max_attempts)
+        return RetryToken(self.limits.begin(call, 0.0, now), call)
+
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
+        """Buy another attempt after ``failure``.
+
+        Raises:
+            RetryRefused: There is none; nothing was taken.
+        """
+        call: Call = token.state
+        call.attempts = token.attempts
+        call.deadline_at = now + latest
+        self.limits.observe(call, failure, now)
+        verdict = plan_retry(call, failure, now)
+        if isinstance(verdict, GiveUp):
+            raise RetryRefused(verdict.reason, retry_after=verdict.delay)
+        call.note(failure, now, *verdict)
+        token.delay, token.source = verdict
+        return token
+
+    def record_success(self, token: RetryToken, now: float) -> None:
+        """End the call: its last response was accepted. Idempotent."""
+        call: Call = token.state
+        call.attempts += 1  # what was bought last was sent
+        if call.stop is None:
+            self.limits.observe(call, None, now)
+
+    def release(self, token: RetryToken, now: float) -> None:
+        """End the call otherwise; refund an attempt that was not sent. Idempotent."""
+        call: Call = token.state
+        call.attempts = max(call.attempts, token.attempts)
+        self.limits.leave(call, now)
+
+    def __repr__(self) -> str:
+        return f"<StandardStrategy max_attempts={self.policy.max_attempts} {self.limits!r}>"
+
+
+DECIDED = (
+    "max_attempts", "backoff", "throttle_backoff", "max_retry_after", "hint_spread",
+)  # fmt: skip
