@@ -10,18 +10,18 @@ from __future__ import annotations
 from difflib import get_close_matches
 from os import environ
 
+from .backoff import Exponential, Fixed
 from .checks import shown
 from .migration import PEERS
 from .outcome import RETRYABLE_KINDS, FailureKind
 from .policy import RetryPolicy
-from .strategy import Exponential, Fixed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .strategy import Backoff
+    from .backoff import Backoff
 
     Read = Callable[[str], Any]
 
