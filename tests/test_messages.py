@@ -240,6 +240,9 @@ BREAKER: Rows = [
     ({"open_for": NAN}, ValueError, "open_for"),
     ({"max_open_for": 0.1}, ValueError, "max_open_for must be at least open_for (0.5 s), got 0.1"),
     ({"probes": True}, TypeError, "probes must be a whole number, got True"),
+    ({"minimum_calls": 0}, ValueError, "minimum_calls must be at least 1, got 0"),
+    ({"successes_to_close": 0}, ValueError, "successes_to_close must be at least 1, got 0"),
+    ({"probe_timeout": 0}, ValueError, "probe_timeout must be more than 0 seconds"),
     ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),
 ]
 

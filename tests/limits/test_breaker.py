@@ -224,6 +224,19 @@ def test_the_window_slides() -> None:
     assert fail(breaker) is not None
 
 
+def test_calls_that_have_left_the_window_are_in_its_rate_no_more() -> None:
+    """1 of 3, then 2 of 5; ten seconds after the first 1 of 2, 2 of 3, 3 of 4: with those that
+    have left it would be 4 of 7.
+    """
+    breaker = a_rate(failure_rate=0.6)
+    for now, works in ((NOW, 2), (NOW + 5, 1)):
+        assert fail(breaker, now) is None
+        for _ in range(works):
+            succeed(breaker, now)
+    assert fail(breaker, NOW + 10) is None
+    assert fail(breaker, NOW + 10) == (A, CLOSED, OPEN, 0, 0.75, 10.0)
+
+
 def test_the_window_closes_when_its_last_failure_has_left() -> None:
     breaker = a_rate()
     fail(breaker, NOW)

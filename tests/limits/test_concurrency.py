@@ -133,6 +133,16 @@ def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
     assert limit.ask(waiting[10].slot, NOW + STARTING + 10) > 1
 
 
+def test_a_call_that_asks_wakes_those_whose_turn_it_is_and_not_itself() -> None:
+    """They would sleep on for seconds; it is awake."""
+    limit = ConcurrencyLimit(start=4)
+    first, last = fill(limit, 4)[2:]
+    assert limit.ask(last.slot, NOW + STARTING) > 0
+    assert (first.slot.is_taken, first.times) == (True, 1)
+    assert limit.ask(last.slot, NOW + STARTING + EACH) == 0
+    assert (first.times, last.times) == (1, 0)
+
+
 def test_a_throttle_takes_three_of_ten_once_per_round_trip() -> None:
     limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 20)
@@ -171,6 +181,24 @@ def grown(limit: ConcurrencyLimit, windows: int, seconds: float = 0.05, now: flo
     return int(limit.lowest())
 
 
+def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again() -> None:
+    """20 were in flight when one was throttled, so 19 fit. Of 14 half of the rest of the way, at
+    least one; one by one beyond; then there may be far more than there were.
+    """
+    limit = ConcurrencyLimit(start=20)
+    sent = fill(limit, 100)
+    for number in range(10):
+        limit.ask(sent[-1].slot, NOW + STARTING + number)
+    limit.throttled(sent[0].slot, NOW + 20, NOW + 20)
+    scope, slots = sent[0].slot.scope, [limit.lowest()]
+    assert scope is not None
+    for _ in range(400):
+        scope.good(NOW + 20, 0.05, inf)
+        if limit.lowest() != slots[-1]:
+            slots.append(limit.lowest())
+    assert slots[:10] == [14, 16, 17, 18, 19, 20, 21, 23, 26, 30]
+
+
 def test_good_responses_add_slots_only_where_they_were_needed() -> None:
     limit = ConcurrencyLimit(start=10)
     for k in range(50):
@@ -179,6 +207,14 @@ def test_good_responses_add_slots_only_where_they_were_needed() -> None:
             answer(limit, one, now, now + 0.05)
     assert limit.lowest() == 10
     assert grown(limit, 6) > 10
+
+
+def test_slots_are_needed_where_calls_are_refused_for_want_of_one_too() -> None:
+    limit = ConcurrencyLimit(start=10, max_waiting=0)
+    for now in range(50):
+        for one in [one for one in fill(limit, 40, now=now) if one.found]:
+            answer(limit, one, now, now + 0.05)
+    assert limit.lowest() > 10
 
 
 def test_there_are_never_more_than_most_nor_fewer_than_least() -> None:

@@ -296,10 +296,14 @@ def test_a_503_with_a_time_holds_everybody() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "header"),
-    [(answer(429, 5.0), "Authorization"), (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key")],
-    ids=["429", "an exhausted quota"],
+    [
+        (answer(429, 5.0), "Authorization"),
+        (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key"),
+        (answer(429, 5.0), b"X-API-Key"),
+    ],
+    ids=["429", "an exhausted quota", "headers in bytes"],
 )
-def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: str) -> None:
+def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: Any) -> None:
     """One tenant does not punish another, nor those who have no name."""
     limits = limits_of(cooldown="all")
     told(limits, failure, headers={header: "one"})

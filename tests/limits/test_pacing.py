@@ -188,14 +188,40 @@ def test_the_tightest_quota_counts() -> None:
     assert ask(pacing, 1)[0] > 0
 
 
-def test_a_call_costs_what_the_quota_loses() -> None:
-    """A hundred tokens each: of 1,000 that are left, ten may go."""
-    pacing, now = Pacing(reserve=0.0), NOW
+@pytest.mark.parametrize(
+    ("reserve", "least", "most"),
+    [
+        pytest.param(0.0, 8, 11, id="of 1,000 that are left ten may go"),
+        pytest.param(0.2, 4, 7, id="four of them are the reserve"),
+    ],
+)
+def test_a_call_costs_what_the_quota_loses(reserve: float, least: int, most: int) -> None:
+    """A hundred tokens each."""
+    pacing, now = Pacing(reserve=reserve), NOW
     for left in range(3_000, 900, -100):
         pacing.learn(A, [Quota("tokens", left, 30, 3_000, None)], now, now + 0.01)
         now += 0.02
     waits = ask(pacing, 20, now)
-    assert 8 <= waits.count(0.0) <= 11
+    assert least <= waits.count(0.0) <= most
+
+
+def test_a_call_that_is_under_way_may_have_cost_its_share_already() -> None:
+    """Five are answered and five are not: a thousand for ten. Of 20 that fit, 15 are left."""
+    pacing = Pacing(reserve=0.0)
+    shown(pacing, 3_000, 30)
+    ask(pacing, 5)
+    for _ in range(4):
+        shown(pacing, 2_000, 30)
+    assert ask(pacing, 20).count(0.0) == 15
+
+
+def test_a_response_that_a_later_one_has_overtaken_is_one_that_cost() -> None:
+    """What it shows is old, but it is one of the twelve that have cost 2,200; 800 are left."""
+    pacing = Pacing(reserve=0.0)
+    for left in (3_000, 1_000, *range(2_800, 1_000, -200)):
+        pacing.learn(A, [Quota("tokens", left, 30, 3_000, None)], NOW - 1, NOW)
+    pacing.learn(A, [Quota("tokens", 800, 30, 3_000, None)], NOW + 1, NOW + 1)
+    assert ask(pacing, 20, NOW + 1).count(0.0) == 4
 
 
 def test_a_window_longer_than_a_call_may_wait_holds_nobody() -> None:
