@@ -16,7 +16,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from forbear.core.call import Call
+from forbear.core.call import QUOTAS, SLOT, Call
 from forbear.core.decide import answered, decide
 from forbear.core.headers.quota import read_quotas
 from forbear.core.outcome import Failure, Reason, SendAgain
@@ -240,7 +240,7 @@ class World:
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
         received = self._backend.receive(now, caller.client.number, is_broken=caller.is_broken)
         if caller.client.limits.pacing is not None and (shown := self._backend.quota_lines(now)):
-            caller.own_extras().quotas = read_quotas(shown, lambda: utc(now))
+            caller.notes[QUOTAS] = read_quotas(shown, lambda: utc(now))
         self._await(caller, now, *received)
 
     def _note_held(self, caller: Caller) -> None:
@@ -278,8 +278,8 @@ class World:
 
     def _queue(self, caller: Caller, until: float) -> None:
         """Let a caller ask again at an instant, or once a slot is its own."""
-        if caller.extras.slot is not None:
-            caller.extras.slot.wake = partial(self._wake, caller)
+        if SLOT in caller.notes:
+            caller.notes[SLOT].wake = partial(self._wake, caller)
         self._wait(caller, until)
 
     def _wake(self, caller: Caller) -> None:
@@ -301,9 +301,8 @@ class World:
         verdict = decide(caller, failure, now)
         if type(verdict) is SendAgain:
             caller.note(failure, now, *verdict)
-            if caller.extras.slot is not None:
-                caller.extras.slot.free()
-                caller.extras.slot = None
+            if SLOT in caller.notes:
+                caller.notes.pop(SLOT).free()
             if caller.hold is not None:
                 self._note_held(caller)
             self._wait(caller, now + verdict.delay)

@@ -3,7 +3,7 @@
 import pytest
 
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
-from forbear.core.call import Call, Resumption
+from forbear.core.call import SENT_BEFORE, Call, Resumption
 from forbear.core.headers.ranges import Download
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
@@ -98,7 +98,7 @@ def test_kinds_of_attempts() -> None:
 def test_a_later_hop_goes_on_counting() -> None:
     """The record of a redirected call numbers its attempts through."""
     call = Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4)
-    call.attempts = call.own_extras().sent_before = 2
+    call.attempts = call.notes[SENT_BEFORE] = 2
     call.sending(0.0)
     call.note_last(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
     assert [each.number for each in record_from(call.story(1.0)).attempts] == [3]

@@ -20,7 +20,7 @@ from forbear import (
     RetryToken,
     StandardStrategy,
 )
-from forbear.core.call import Call
+from forbear.core.call import QUOTAS, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
 
@@ -119,7 +119,7 @@ def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
     assert limits.admit(call, NOW) == 0.0
     call.sending(NOW)
-    call.own_extras().quotas = (Quota("requests", 0, 10, 100, 10),)
+    call.notes[QUOTAS] = (Quota("requests", 0, 10, 100, 10),)
     limits.observe(call, answer(429), NOW + 0.1)
     limits.leave(call, NOW + 0.1)
     assert slots.lowest() == 7

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .event_streams import EventStream
     from .events import Event
     from .headers.fields import Line
-    from .headers.quota import Quota
     from .headers.ranges import Download, Repeat
     from .outcome import Failure, GiveUp, Hint, Refusal
     from .policy import RetryPolicy
@@ -45,8 +44,14 @@ class Resumption:
         return self.download.is_resumed
 
 
-# Key of a call's notes: the exception that the user's own schedule, budget … raised.
-PLUGIN_ERROR = "plugin error"
+# Keys of a call's notes that several parts use. What one part alone keeps is under its own key.
+PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, budget … raised
+STORY = "story"  # what its record says besides, by the fields of ``Story``
+SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
+IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
+SLOT = "slot"  # of the concurrency limit (limits/concurrency.py), from the queue to the end
+QUOTAS = "quotas"  # in the head of the last response, if they are paced by
+DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
 
 
@@ -166,11 +171,8 @@ class Extras:
 
     number = 0  # identifies the call in events and logs; 0 until the first of them
     nested = False  # another loop, above or below, already retries the request
-    sent_before = 0  # retries that earlier hops of a redirected call have used
     inspection: Any = None  # what ``retry_if`` was given by the fast path; no result is known yet
     body_hint: Hint | None = None  # a vendor's, in the body of the last response
-    resumed: tuple[int, ...] = ()  # at which bytes the rest of the body was requested
-    hedge: HedgeNotes | None = None  # of the first attempt
     is_cut_by_deadline = False  # the deadline has ended the last attempt
     # The deadline of the request that is being answered ended it so soon that this says nothing
     # about its origin.
@@ -185,13 +187,6 @@ class Extras:
     # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
     # called; None: there is none.
     prepared_for: str | None = None
-    slot: Any = None  # of the concurrency limit (limits/concurrency.py), from the queue to the end
-    waited_for_slot = 0.0  # seconds in that queue, of attempts that were sent
-    quotas: tuple[Quota, ...] = ()  # in the head of the last response, if they are paced by
-    pace: Any = None  # its turn, while it is paced (limits/pacing.py)
-    paced = 0.0  # seconds for which pacing has delayed it
-    # Which of these limits delayed the attempt that is sent next, and for how long.
-    delayed_by: tuple[tuple[str, float], ...] = ()
 
 
 class NoExtras(Extras):
@@ -328,6 +323,16 @@ class Call:
         last = self.history[-1]
         self.history[-1] = last._replace(delay=(last.delay or 0.0) + seconds)
 
+    def add_to_story(self, field: str, seconds: float) -> None:
+        """Add seconds to a field of the call's record."""
+        story = self.notes.setdefault(STORY, {})
+        story[field] = story.get(field, 0.0) + seconds
+
+    def delay_by(self, limit: str, field: str, seconds: float) -> None:
+        """Note that a limit has delayed the next attempt."""
+        self.add_to_story(field, seconds)
+        self.notes.setdefault(DELAYED_BY, []).append((limit, seconds))
+
     def waited(self) -> float:
         """Seconds waited so far, the wait that begins now included."""
         return sum(attempt.delay or 0.0 for attempt in self.history)
@@ -343,7 +348,7 @@ class Call:
             again = "resume" if self.resumption.is_resumed else "retry"
             return again if index > self.resumption.broke_at else None
         if index == 0:
-            hedge = self.extras.hedge
+            hedge: HedgeNotes | None = self.notes.get(STORY, {}).get("hedge")
             return "first" if hedge is None or not hedge.decides else "hedge"
         return "retry" if self.history[index - 1].origin == origin else "failover"
 
@@ -354,7 +359,7 @@ class Call:
         spare = len(self.history) - MOST_NOTES
         if spare > 0:
             del self.history[:spare]
-            self.own_extras().sent_before += spare
+            self.notes[SENT_BEFORE] = self.notes.get(SENT_BEFORE, 0) + spare
         self.resumption = Resumption(download, len(self.history))
         self.stop = None
 
@@ -368,18 +373,16 @@ class Call:
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""
-        request, extras = self.request, self.extras
-        head = request.method, request.origin, self.history, self.started_at, now, self.stop
-        if extras is NO_EXTRAS:
-            return Story(*head)
+        request = self.request
         return Story(
-            *head,
-            extras.sent_before,
-            extras.resumed,
-            extras.held,
-            extras.hedge,
-            extras.waited_for_slot,
-            extras.paced,
+            request.method,
+            request.origin,
+            self.history,
+            self.started_at,
+            now,
+            self.stop,
+            self.notes.get(SENT_BEFORE, 0),
+            **self.notes.get(STORY, {}),
         )
 
     def __repr__(self) -> str:

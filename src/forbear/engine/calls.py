@@ -10,7 +10,7 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import PLUGIN_ERROR, Call
+from ..core.call import PLUGIN_ERROR, SENT_BEFORE, SLOT, STORY, Call
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.story import RECORD, Story
 from ..errors import RetryRefused
@@ -19,7 +19,6 @@ from .errors import DeadlineCut, Interrupted, story_below
 from .settings import OFF
 
 if TYPE_CHECKING:
-    from ..core.call import Extras
     from ..core.policy import RetryPolicy
     from ..core.request import Request
     from .context import CallContext
@@ -50,7 +49,7 @@ def begin_call(
         call.deadline_at = outgoing.deadline_at
         request.headers = outgoing.request.headers
         if outgoing.hop is not None:
-            call.attempts = call.own_extras().sent_before = outgoing.hop.retries_used
+            call.attempts = call.notes[SENT_BEFORE] = outgoing.hop.retries_used
         if outgoing.policy is not settings.policy:
             follow_policy(settings, call, outgoing.policy)
     if context is not None or current.everywhere is not None:
@@ -373,29 +372,29 @@ def has_story(call: Call) -> bool:
 
 def has_notes(call: Call) -> bool:
     """Is there more to tell of a call that succeeded at once?"""
-    extras = call.extras
-    return extras.hedge is not None or extras.waited_for_slot > 0 or extras.paced > 0
+    return any(call.notes.get(STORY, {}).values())
 
 
-def free_slot(extras: Extras) -> None:
+def free_slot(notes: dict[object, Any]) -> None:
     """Give back the slot of a body that is read, closed or lost."""
-    if extras.slot is not None:
-        extras.slot.free()
+    slot = notes.get(SLOT)
+    if slot is not None:
+        slot.free()
 
 
-def end_attempt(call: Call, *, endless: bool | None = None) -> Extras | None:
+def end_attempt(call: Call, *, endless: bool | None = None) -> dict[object, Any] | None:
     """Give back the slot of an attempt, or let the body that is handed over do that.
 
     ``endless`` says whether that is a stream of events; None: none of it is to come.
 
     Returns:
-        Whose slot is freed when the body ends; None: it is free.
+        The notes with the slot that is freed when the body ends; None: it is free.
     """
-    slot = call.extras.slot
+    slot = call.notes[SLOT]
     if endless is not None and slot.hand_over(endless=endless):
-        return call.extras
+        return call.notes
     slot.free()
-    call.own_extras().slot = None
+    del call.notes[SLOT]
     return None
 
 

@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import NO_EXTRAS
+from ..core.call import NO_EXTRAS, QUOTAS
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.story import RECORD, Story
@@ -216,7 +216,7 @@ def note_quotas(port: Classifier, call: Call, lines: Lines) -> None:
 
     quotas = read_quotas(lines, port.settings.clock.time)
     if quotas:
-        call.own_extras().quotas = quotas
+        call.notes[QUOTAS] = quotas
 
 
 def broken_body(port: Classifier, call: Call) -> Failure | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core.call import DELAYED_BY, IN_QUEUE, SLOT
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
@@ -49,7 +50,7 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
                 settings.sleeper.goes_on(call.sent_at)
                 return delay
             released(call, settings, hold, now, may_go=delay is not None)
-        elif delay and call.extras.slot is None and call.extras.pace is None:
+        elif delay and IN_QUEUE not in call.notes:
             check_wait(call, settings, delay, now)
         elif delay:  # in a queue, whose limit knows how long it may wait; in parts
             settings.sleeper.goes_on(call.started_at)
@@ -60,10 +61,9 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
     # Not emitted for first attempts: while a circuit is open, every call would emit one.
     if call.origin != planned and call.history:
         settings.events.emit("failover", call, planned, None)
-    if delay == 0 and call.extras.delayed_by:
-        for limit, seconds in call.extras.delayed_by:
+    if delay == 0 and DELAYED_BY in call.notes:
+        for limit, seconds in call.notes.pop(DELAYED_BY):
             settings.events.emit("attempt_delayed", call, limit, seconds, now)
-        call.extras.delayed_by = ()
     return delay
 
 
@@ -128,7 +128,7 @@ def run(call: Call, port: Port[Response]) -> Response | None:
         while True:
             if outcome is None:
                 if wait > 0 and not settings.sleeper.sleep(
-                    wait, since=call.started_at, after=call.decided_at, slot=call.extras.slot
+                    wait, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
                 ):
                     if call.hold is None:
                         return closed(port, call)
@@ -167,14 +167,14 @@ def run(call: Call, port: Port[Response]) -> Response | None:
                     port.discard(call, outcome)
                 elif not port.keep(call, outcome):
                     break
-            if call.extras.slot is not None:
+            if SLOT in call.notes:
                 end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)
         return closed(port, call) if kept is None else port.hand_over(call, kept)
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if call.extras.slot is not None:  # also if it was to be the body's
+        if SLOT in call.notes:  # also if it was to be the body's
             end_attempt(call)
         if call.live is not None:
             port.close_unused(call.live)
@@ -246,14 +246,14 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
                     await port.discard(call, outcome)
                 elif not await port.keep(call, outcome):
                     break
-            if call.extras.slot is not None:
+            if SLOT in call.notes:
                 end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)
         return closed(port, call) if kept is None else await port.hand_over(call, kept)
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if call.extras.slot is not None:  # also if it was to be the body's
+        if SLOT in call.notes:  # also if it was to be the body's
             end_attempt(call)
         if call.live is not None:
             await port.close_unused(call.live)

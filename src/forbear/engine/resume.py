@@ -21,6 +21,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.call import SLOT, STORY
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.story import MOST_NOTES
@@ -72,10 +73,15 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
         now = settings.clock.monotonic()
         settings.events.emit("succeeded_after_retry", call, now)
     else:
-        extras, at = call.own_extras(), resumption.download.first + resumption.received
-        extras.resumed = (*extras.resumed, at)[-MOST_NOTES:]
+        note_resumed(call, resumption.download.first + resumption.received)
         emit(settings, call, "resumed")
     return part
+
+
+def note_resumed(call: Call, at: int) -> None:
+    """Note at which byte the rest of the body was requested."""
+    story = call.notes.setdefault(STORY, {})
+    story["resumed"] = (*story.get("resumed", ()), at)[-MOST_NOTES:]
 
 
 def hand_over_rest(port: ResumingPort[Response], call: Call, response: Response) -> Response | None:
@@ -86,7 +92,7 @@ def hand_over_rest(port: ResumingPort[Response], call: Call, response: Response)
     """
     part = port.rest_of(call, response)
     if part is Part.CONTINUES:
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             port.keep_slot(call, response)
         return response
     port.discard(call, response)
@@ -101,7 +107,7 @@ async def ahand_over_rest(
     """Do as ``hand_over_rest``; a change there belongs here too."""
     part = port.rest_of(call, response)
     if part is Part.CONTINUES:
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             port.keep_slot(call, response)
         return response
     await port.discard(call, response)

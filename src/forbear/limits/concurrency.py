@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.call import Limit
+from ..core.call import IN_QUEUE, SLOT, Limit
 from ..core.checks import (
     check_bool,
     check_choice,
@@ -460,15 +460,14 @@ class SlotLimit(Limit):
 
     def admit(self, call: Call, now: float) -> float:
         """Take a slot, or wait for one."""
-        extras, limit = call.own_extras(), self.limit
-        slot = extras.slot
+        limit, slot = self.limit, call.notes.get(SLOT)
         if slot is None or slot.is_handed or slot.origin != call.origin:
             if slot is not None:  # of a body that broke, or for another origin
                 slot.free()
             if call.awaits_hook:
                 return 0.0
             # First here: what follows may be interrupted, and then ``leave`` gives it back.
-            slot = extras.slot = Slot(limit, call.origin, now)
+            slot = call.notes[SLOT] = Slot(limit, call.origin, now)
             found = limit.enter(slot, key_of(call, limit.scope), now)
             if found:
                 return 0.0
@@ -479,15 +478,15 @@ class SlotLimit(Limit):
         if now >= until:  # also with a slot: nothing is sent any more
             raise RetryRefused(Reason.CONCURRENCY_LIMIT, send=False)
         if wait:
+            call.notes[IN_QUEUE] = True
             return min(wait, until - now)
-        waited = now - slot.since
-        extras.waited_for_slot += waited
-        extras.delayed_by += (("concurrency", waited),)
+        call.notes.pop(IN_QUEUE, None)
+        call.delay_by("concurrency", "waited_for_slot", now - slot.since)
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Note how the attempt ended, of which the slot tells its scope."""
-        slot, limit, sent_at = call.extras.slot, self.limit, call.sent_at
+        slot, limit, sent_at = call.notes.get(SLOT), self.limit, call.sent_at
         if slot is not None and limit.adaptive:
             if failure is None:
                 # Without the lock: what is lost when threads meet is a response of a window.
@@ -502,15 +501,15 @@ class SlotLimit(Limit):
 
     def take_for_hedge(self, call: Call, now: float) -> bool:
         """Take a slot for a hedge, which does not wait; False: none is free."""
-        slot = call.own_extras().slot = Slot(self.limit, call.origin, now)
+        slot = call.notes[SLOT] = Slot(self.limit, call.origin, now)
         if self.limit.enter(slot, key_of(call, self.limit.scope), now, waits=False):
             return True
         self.leave(call, now)
         return False
 
     def leave(self, call: Call, now: float) -> None:
-        extras = call.extras
-        slot = extras.slot
+        slot = call.notes.get(SLOT)
         if slot is not None and not slot.is_handed:
             self.limit.free(slot)
-            extras.slot = None
+            del call.notes[SLOT]
+            call.notes.pop(IN_QUEUE, None)

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.call import Limit
+from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.request import check_scope
 from . import Locked
@@ -260,36 +260,32 @@ class PacingLimit(Limit):
 
     def admit(self, call: Call, now: float) -> float:
         """Wait for the attempt's turn."""
-        extras = call.own_extras()
-        turn: Turn | None = extras.pace
         if call.policy.hints == "ignore" or call.awaits_hook:
             return 0.0
-        if turn is None:
-            turn = extras.pace = Turn(now)
-        longest = call.policy.max_retry_after - extras.paced
+        turn: Turn = call.notes.setdefault(self, Turn(now))
+        longest = call.policy.max_retry_after - call.notes.get(STORY, {}).get("paced", 0.0)
         deadline_at = min(call.deadline_at, call.key_until)
         wait = self.pacing.turn(turn, key_of(call, self.pacing.scope), longest, now, deadline_at)
         if wait > 0:
+            call.notes[IN_QUEUE] = True
             return wait
+        call.notes.pop(IN_QUEUE, None)
         waited = now - turn.since
         if waited > 0:
-            extras.paced += waited
-            extras.delayed_by += (("pacing", waited),)
+            call.delay_by("pacing", "paced", waited)
         turn.since = now  # it is asked again if a later limit lets it wait
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Note the quotas in the head of the response."""
-        extras = call.extras
-        if extras.pace is not None:
-            self.leave(call, now)
-        if extras.quotas:
-            seen, call.own_extras().quotas = extras.quotas, ()
-            key = key_of(call, self.pacing.scope)
-            self.pacing.learn(key, seen, call.sent_at, now)
+        self.leave(call, now)
+        quotas = call.notes.pop(QUOTAS, None)
+        if quotas:
+            self.pacing.learn(key_of(call, self.pacing.scope), quotas, call.sent_at, now)
 
     def leave(self, call: Call, now: float) -> None:
-        turn = call.extras.pace
+        turn = call.notes.get(self)
         if turn is not None:
             self.pacing.end(turn)
-            call.own_extras().pace = None
+            del call.notes[self]
+            call.notes.pop(IN_QUEUE, None)

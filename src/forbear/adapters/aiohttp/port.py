@@ -11,6 +11,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+from ...core.call import SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -212,7 +213,7 @@ class AiohttpPort:
         session, sleeper = call.request.original.session, self.settings.sleeper
         if session.closed:
             return False
-        slot = call.extras.slot
+        slot = call.notes.get(SLOT)
         sleep = sleeper.begin_sleep(
             seconds, since=call.started_at, after=call.decided_at, slot=slot
         )
@@ -517,7 +518,7 @@ class AiohttpPort:
         if call.policy is not OFF and not has_ended(response.content):
             self.watch_body(response, lambda: call, sent_request(call), call.context)
         self.reopen(call.outgoing, response)
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             self.keep_slot(call, response)
         return response
 
@@ -527,9 +528,9 @@ class AiohttpPort:
         endless = None
         if connection is not None:
             endless = is_endless(response.headers.get("Content-Type"), response.status)
-        extras = end_attempt(call, endless=endless)
-        if extras is not None and connection is not None:
-            connection.add_callback(partial(free_slot, extras))
+        notes = end_attempt(call, endless=endless)
+        if notes is not None and connection is not None:
+            connection.add_callback(partial(free_slot, notes))
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
         from ...core.headers.ranges import Part

@@ -19,6 +19,7 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...core.call import SLOT, STORY
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...core.story import SETTING, Attempt, HedgeNotes
@@ -187,7 +188,7 @@ class HedgedCall:
             if second is not None and not second.is_adopted:
                 if second.sent_at is None:
                     self.hedging.end_held(self.call, self.times)
-                elif self.call.extras.slot is not None:
+                elif SLOT in self.call.notes:
                     end_attempt(self.call)
 
     async def _end(self, first: Any, second: Second | None) -> None:
@@ -544,7 +545,8 @@ class Hedging:
     async def adopt(self, call: Call, finished: HedgeFinished) -> Response | Exception:
         """Record the attempt that lost; return the winner's outcome, with its body prefetched."""
         port, extras = self.port, call.own_extras()
-        notes = extras.hedge = finished.notes
+        notes = finished.notes
+        call.notes.setdefault(STORY, {})["hedge"] = notes
         extras.number = finished.number
         call.attempts += 1
         second = finished.second
@@ -555,9 +557,9 @@ class Hedging:
         if notes.loser.failure is not None:
             call.limits.observe(call, notes.loser.failure, self.clock.monotonic())
         call.sent_at, call.sent_to = sent[notes.decides]
-        if notes.decides and extras.slot is not None:
+        if notes.decides and SLOT in call.notes:
             end_attempt(call)
-            extras.slot = second.hedged.call.extras.slot
+            call.notes[SLOT] = second.hedged.call.notes[SLOT]
         if notes.decides:
             outgoing = outgoing_of(port, call)
             outgoing.request = second.request

@@ -463,9 +463,9 @@ class HttpxPort:
             or response.is_closed  # made of bytes, so that nobody reads or closes its stream
         ):
             endless = is_endless(response.headers.get("content-type"), response.status_code)
-        extras = end_attempt(call, endless=endless)
-        if extras is not None and call.resumption is None:  # else the first response has its own
-            response.stream = self.streams.slotted(stream, extras)
+        notes = end_attempt(call, endless=endless)
+        if notes is not None and call.resumption is None:  # else the first response has its own
+            response.stream = self.streams.slotted(stream, notes)
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the response that the call ends with."""

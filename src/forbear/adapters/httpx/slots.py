@@ -7,26 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import NO_EXTRAS
 from ...engine.calls import free_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-
-    from ...core.call import Extras
 
 
 class SlottedBody:
     """A body that was handed over, and gives back the slot of its attempt at its end."""
 
     _forbear_sends = True
-    _extras: Extras = NO_EXTRAS  # until it is made: an interruption may leave it half done
 
-    def __init__(self, stream: Any, extras: Extras) -> None:
-        self._stream, self._extras = stream, extras
+    def __init__(self, stream: Any, notes: dict[object, Any]) -> None:
+        self._stream, self._notes = stream, notes
 
-    def __del__(self) -> None:  # dropped without being closed
-        free_slot(self._extras)
+    def __del__(self) -> None:  # dropped without being closed, or interrupted while it was made
+        free_slot(getattr(self, "_notes", {}))
 
 
 class Slotted(SlottedBody):
@@ -40,14 +36,14 @@ class Slotted(SlottedBody):
         try:
             return next(self._chunks)  # type: ignore[no-any-return]
         except BaseException:
-            free_slot(self._extras)
+            free_slot(self._notes)
             raise
 
     def close(self) -> None:
         try:
             self._stream.close()
         finally:
-            free_slot(self._extras)
+            free_slot(self._notes)
 
 
 class AsyncSlotted(SlottedBody):
@@ -61,11 +57,11 @@ class AsyncSlotted(SlottedBody):
         try:
             return await self._chunks.__anext__()  # type: ignore[no-any-return]
         except BaseException:
-            free_slot(self._extras)
+            free_slot(self._notes)
             raise
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
-            free_slot(self._extras)
+            free_slot(self._notes)

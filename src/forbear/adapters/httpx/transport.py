@@ -12,6 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...core.call import SLOT
 from ...core.story import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
@@ -168,7 +169,7 @@ class SyncHttpxPort(HttpxPort):
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response, body)
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             self.keep_slot(call, response)
         return response
 
@@ -302,7 +303,7 @@ class AsyncHttpxPort(HttpxPort):
 
     def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
         return self.settings.sleeper.begin_sleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=call.extras.slot
+            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
         )
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
@@ -476,7 +477,7 @@ class AsyncHttpxPort(HttpxPort):
             body = await self.discard(call, response)
             # No name for the error, as in the other flavour.
             raise self.status_error(call, response, body)
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             self.keep_slot(call, response)
         return response
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from urllib3.connectionpool import HTTPConnectionPool as Pool
     from urllib3.response import HTTPResponse as Response
 
-    from ...core.call import Extras
 else:
     Pool = Connection = Response = object  # what the parts below are combined with
 
@@ -54,18 +53,18 @@ class Slotted(Response):
     The class of the response is changed, as above. One that is dropped unread is closed by io.
     """
 
-    extras: Extras
+    notes: dict[object, Any]
 
     def release_conn(self) -> None:
         super().release_conn()
         if is_over(self):
-            free_slot(self.extras)
+            free_slot(self.notes)
 
     def close(self) -> None:
         try:
             super().close()
         finally:
-            free_slot(self.extras)
+            free_slot(self.notes)
 
 
 @lru_cache(maxsize=64)
@@ -73,13 +72,13 @@ def slotted(kind: type) -> type:
     return type(kind.__name__, (Slotted, kind), {})
 
 
-def keep_slot(raw: HTTPResponse, extras: Extras) -> None:
+def keep_slot(raw: HTTPResponse, notes: dict[object, Any]) -> None:
     """Let this response give back a slot at its end; one of an unknown kind does so at once."""
     try:
-        raw.extras = extras  # type: ignore[attr-defined]  # first: it may be closed after the next
+        raw.notes = notes  # type: ignore[attr-defined]  # first: it may be closed after the next
         raw.__class__ = slotted(type(raw))
     except (TypeError, AttributeError):
-        free_slot(extras)
+        free_slot(notes)
 
 
 # When the attempt's deadline is over, on the system's clock. Neither library takes a deadline as an

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
+from ...core.call import SLOT
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...core.story import RECORD, SENDS
@@ -471,7 +472,7 @@ class Urllib3Port(Generic[AnyResponse]):
             self.free_to_caller(call, raw)
         if view.streams and call.policy is not OFF:
             response = self.watched(response, lambda: call)
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             self.keep_slot(call, self.raw_of(response))
         return response
 
@@ -480,9 +481,9 @@ class Urllib3Port(Generic[AnyResponse]):
         endless = None
         if not is_over(raw):
             endless = is_endless(raw.headers.get("content-type"), raw.status)
-        extras = end_attempt(call, endless=endless)
-        if extras is not None and call.resumption is None:  # else the first response has its own
-            keep_slot(raw, extras)
+        notes = end_attempt(call, endless=endless)
+        if notes is not None and call.resumption is None:  # else the first response has its own
+            keep_slot(raw, notes)
 
     def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
         """Resume a body that the caller streams where it breaks, or attach the story to its error.

@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse, exceptions
 from urllib3.exceptions import ProtocolError
 
+from ...core.call import SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...core.outcome import RETRYABLE_KINDS
 from ...core.story import RECORD
 from ...engine.calls import body_broke
 from ...engine.errors import Interrupted
-from ...engine.resume import Resumable, SyncResumable, accept_part, note_progress
+from ...engine.resume import (
+    Resumable,
+    SyncResumable,
+    accept_part,
+    note_progress,
+    note_resumed,
+)
 from .bodies import PieceFile, RawBody, same_head
 from .deadlines import PIECE, is_cut_off, is_over, is_resumable
 from .errors import classify
@@ -86,7 +93,7 @@ def join(
         port.discard(call, response)
         error = ProtocolError("Connection broken: the rest of the body is another one's")
         return read_large(port, view, partial, error)
-    call.own_extras().resumed += (at,)
+    note_resumed(call, at)
     total = partial.rest.complete  # type: ignore[union-attr]
     port.settings.events.emit("resume", call, at, total, "resumed")
     port.bound_reading(call, raw)
@@ -104,7 +111,7 @@ def rest_of(
     raw = port.raw_of(response)
     part = accept_part(port.settings, call, raw.status, list(raw.headers.items()))
     if part is Part.CONTINUES:
-        if call.extras.slot is not None:
+        if SLOT in call.notes:
             port.keep_slot(call, raw)
         port.free_to_caller(call, raw)
         return raw

@@ -20,6 +20,7 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
+from ...core.call import SENT_BEFORE
 from ...core.checks import check_bool, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase, Reason
@@ -139,7 +140,7 @@ class Bridge:
             if policy is not self.settings.policy:
                 follow_policy(self.settings, call, policy)
             call.deadline_at = hop.deadline_at
-            call.attempts = call.own_extras().sent_before = hop.retries_used
+            call.attempts = call.notes[SENT_BEFORE] = hop.retries_used
             note_first_attempt(call)
         elif not call.is_under_way:  # urllib3 always sleeps in between, other loops may not
             call.sending(self.clock.monotonic())
