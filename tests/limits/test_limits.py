@@ -546,6 +546,7 @@ def test_a_held_call_whose_probe_another_has_taken_is_held_again(at, asks_in):
     limits = limits_of(gate=gate, breaker=Taken())
     call = a_call(limits)
     call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    call.hold.ask_at = NOW + at  # it was not frozen
     if asks_in is None:  # it was let go in time, but the machine slept
         gate.turn(call.hold, NOW, lambda: 0.0, probe_is_due=True)
     else:  # it has asked meanwhile: a process that was frozen would get its time back

@@ -88,11 +88,12 @@ class Oracle:
     previous: float = 0.0
 
     def verdict(
-        self, outcome: Outcome, now: float, *, healthy: bool, refused_for: float, tokens: float
+        self, outcome: Outcome, now: float, *, may_be_fast: bool, refused_for: float, tokens: float
     ) -> Any:
         """What becomes of the next attempt's outcome; None: it is accepted.
 
-        It is unhealthy or the circuit is open as this outcome has left them; ``tokens`` are there.
+        The gate has the last word: it may hold or refuse a retry to an unhealthy origin. Gate and
+        circuit are as this outcome has left them; ``tokens`` are there.
         """
         policy = self.policy
         self.attempts += 1
@@ -144,7 +145,7 @@ class Oracle:
                     return GiveUp(Reason.ATTEMPTS_EXHAUSTED)
                 delay = 0.0
             else:
-                delay = self.backoff(outcome, time, latest, healthy)
+                delay = self.backoff(outcome, time, latest, may_be_fast)
         if asked > policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
         if delay > latest:  # 8
@@ -153,9 +154,7 @@ class Oracle:
             return GiveUp(Reason.KEY_EXPIRED, delay)
         if refused_for > delay:  # 9
             return GiveUp(Reason.CIRCUIT_OPEN, refused_for)
-        if not healthy and not policy.patience:  # 10; with patience the call may be held
-            return GiveUp(Reason.ORIGIN_UNHEALTHY, delay)
-        if tokens < (1.0 if time is None else 0.25):
+        if tokens < (1.0 if time is None else 0.25):  # 10
             return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
         return SendAgain(delay, source)
 
@@ -171,7 +170,7 @@ class Oracle:
         is_hinted = status in policy.hinted_statuses and outcome.named_time is not None
         return is_hinted or outcome.advice is True
 
-    def backoff(self, outcome: Outcome, time: Any, latest: float, healthy: bool) -> float:
+    def backoff(self, outcome: Outcome, time: Any, latest: float, may_be_fast: bool) -> float:
         """The client's own delay; the first one is fast where nothing speaks against it."""
         policy = self.policy
         schedule: Any = policy.backoff
@@ -180,8 +179,8 @@ class Oracle:
             schedule = policy.throttle_backoff
         fast = getattr(schedule, "fast_first", None)
         is_timeout = outcome.kind in TIMEOUTS or outcome.status in TIMEOUTS
-        may_be_fast = fast is not None and not is_timeout and healthy
-        if not self.has_begun_fast and (outcome.is_stale or may_be_fast):
+        is_fast = fast is not None and not is_timeout and may_be_fast
+        if not self.has_begun_fast and (outcome.is_stale or is_fast):
             self.has_begun_fast = True
             is_unsent = outcome.phase == "unsent" and outcome.kind in ("reset", "unprocessed")
             if is_unsent or outcome.is_stale:  # no new connection has failed yet

@@ -302,16 +302,17 @@ def test_each_retry_is_decided_by_the_ten_rules(
             delay = settle(call, player, failure_from(call, end))  # type: ignore[arg-type]
             if end.status is not None and end.status < 400 and not end.flagged:
                 break
-            is_healthy = gate is None or policy.patience is None or gate.is_healthy(ORIGIN)
+            has_say = gate is not None and policy.patience is not None
+            may_be_fast = not has_say or gate.may_be_fast(ORIGIN)
+            is_healthy = not has_say or gate.is_healthy(ORIGIN)
             refused_for = 0.0 if breaker is None else breaker.refused_for(ORIGIN, now)
             expected = oracle.verdict(
-                end, now, healthy=is_healthy, refused_for=refused_for, tokens=left
+                end, now, may_be_fast=may_be_fast, refused_for=refused_for, tokens=left
             )
             found = None if call.history[-1].failure is None else call.stop
             if delay is not None:
                 found = SendAgain(delay, call.history[-1].source)
-            may_be_held = policy.patience and not is_healthy and delay is None
-            if may_be_held and found == GiveUp(Reason.ORIGIN_UNHEALTHY, found and found.delay):
+            if not is_healthy and found and found[0] is Reason.ORIGIN_UNHEALTHY:  # 10: the gate
                 assert type(expected) is SendAgain or expected.reason is Reason.BUDGET_EXHAUSTED
                 break
             assert type(found) is type(expected)
@@ -332,7 +333,7 @@ def test_the_oracle_knows_the_corpus(case):
     is_gone = case["body"] == "one-shot" and case["body_read"]
     keyed = Request(case["method"], ORIGIN, list(map(tuple, case["headers"]))).keyed
     oracle = Oracle(RetryPolicy(), case["method"], keyed, 0.5, body_is_gone=is_gone)
-    verdict = oracle.verdict(outcome, 0.0, healthy=True, refused_for=0.0, tokens=1.0)
+    verdict = oracle.verdict(outcome, 0.0, may_be_fast=True, refused_for=0.0, tokens=1.0)
     assert (type(verdict) is SendAgain) is case["expect"]["may_retry"]
     if type(verdict) is GiveUp:
         assert verdict.reason == case["expect"]["reason"]

@@ -46,6 +46,7 @@ class Resumption:
 
 # Keys of a call's notes that several parts use. What one part alone keeps is under its own key.
 PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, budget … raised
+REFUND = "refund"  # tokens that come back, unless the next attempt is sent
 STORY = "story"  # what its record says besides, by the fields of ``Story``
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
@@ -288,12 +289,13 @@ class Call:
 
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
+        self.attempts += 1
         self.is_under_way = True
         self.sent_before_at = self.sent_at
         self.sent_at = now
         self.sent_to = self.origin
         self.prefetch_result = self.body_error = None
-        self.attempts += 1  # last: an interruption before it refunds what bought the attempt
+        self.notes.pop(REFUND, None)  # last: an interruption before refunds the tokens
 
     def accept(self, now: float) -> None:
         """Add an attempt whose response was accepted to the history."""

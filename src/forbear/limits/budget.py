@@ -18,7 +18,7 @@ from math import inf
 from random import random as system_random
 
 from ..core.backoff import Exponential
-from ..core.call import PLUGIN_ERROR, Limit
+from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
@@ -206,23 +206,6 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
             raise ValueError(f"{name} must be at most 1, got {shown(value)}; {why}")
 
 
-class Spent:
-    """What a call has spent of a budget.
-
-    Attributes:
-        scope: Of the budget, for this call.
-        tokens: That were spent last.
-        attempts: How many the call had made then; once it has made more, nothing is refunded.
-    """
-
-    __slots__ = ("attempts", "scope", "tokens")
-
-    def __init__(self, scope: str) -> None:
-        self.scope = scope
-        self.tokens = 0.0
-        self.attempts = 0
-
-
 class BudgetLimit(Limit):
     """Lets a budget, perhaps a user's own, count the calls of one transport and allow retries."""
 
@@ -232,7 +215,7 @@ class BudgetLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         try:
-            self.budget.deposit(self.spent_by(call).scope, now)
+            self.budget.deposit(self.scope_of(call), now)
         except Exception as error:  # of a user's own budget: the call loses nothing
             call.notes[PLUGIN_ERROR] = error
         return wait
@@ -257,35 +240,32 @@ class BudgetLimit(Limit):
         try:
             return self._spend(call, 1.0, now)
         except Exception:  # of a user's own budget
-            self.spent_by(call).tokens = 0.0
+            call.notes.pop(REFUND, None)
             return False
 
     def leave(self, call: Call, now: float) -> None:
-        spent: Spent | None = call.notes.get(self)
-        if spent is not None and spent.tokens and spent.attempts == call.attempts:
-            self.budget.refund(spent.scope, spent.tokens)
-            spent.tokens = 0.0
+        tokens = call.notes.pop(REFUND, 0.0)
+        if tokens:
+            self.budget.refund(self.scope_of(call), tokens)
 
-    def spent_by(self, call: Call) -> Spent:
-        """Return the notes of a call, whose scope is asked for once."""
-        spent: Spent | None = call.notes.get(self)
-        if spent is None:
+    def scope_of(self, call: Call) -> str:
+        """Return whose allowance a call uses; a function of the user's is asked once."""
+        scope: str | None = call.notes.get(self)
+        if scope is None:
             scope = call.request.origin
             if callable(self._scope):
                 try:
                     scope = scope_of(self._scope, call.request)
                 except Exception as error:  # of the user's: the call is on its origin
                     call.notes[PLUGIN_ERROR] = error
-            spent = call.notes[self] = Spent(scope)
-        return spent
+            call.notes[self] = scope
+        return scope
 
     def _spend(self, call: Call, cost: float, now: float) -> bool:
-        spent = self.spent_by(call)
-        # First: an interruption then refunds them, not loses them.
-        spent.attempts, spent.tokens = call.attempts, cost
-        if self.budget.spend(spent.scope, cost, now):
+        call.notes[REFUND] = cost  # first: an interruption then refunds them, not loses them
+        if self.budget.spend(self.scope_of(call), cost, now):
             return True
-        spent.tokens = 0.0
+        del call.notes[REFUND]
         return False
 
 

@@ -160,7 +160,7 @@ class Limits(Limit):
 
     def budget_scope(self, call: Call) -> str:
         """What the budget keeps an allowance of, for this call."""
-        return call.request.origin if self._budget is None else self._budget.spent_by(call).scope
+        return call.request.origin if self._budget is None else self._budget.scope_of(call)
 
     def count_call(self) -> None:
         """Note a call that succeeds at once, for a budget that counts them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.call import Call
+from ..core.call import REFUND, Call
 from ..core.checks import suggesting
 from ..core.decide import plan_retry
 from ..core.outcome import GiveUp
@@ -89,6 +89,7 @@ class StandardStrategy:
         call: Call = token.state
         call.attempts = token.attempts
         call.deadline_at = now + latest
+        call.notes.pop(REFUND, None)  # the attempt that has failed was sent
         self.limits.observe(call, failure, now)
         verdict = plan_retry(call, failure, now)
         if isinstance(verdict, GiveUp):
@@ -100,14 +101,15 @@ class StandardStrategy:
     def record_success(self, token: RetryToken, now: float) -> None:
         """End the call: its last response was accepted. Idempotent."""
         call: Call = token.state
-        call.attempts += 1  # what was bought last was sent
+        call.notes.pop(REFUND, None)
         if call.stop is None:
             self.limits.observe(call, None, now)
 
     def release(self, token: RetryToken, now: float) -> None:
         """End the call otherwise; refund an attempt that was not sent. Idempotent."""
         call: Call = token.state
-        call.attempts = max(call.attempts, token.attempts)
+        if token.attempts > call.attempts:
+            call.notes.pop(REFUND, None)  # it was sent
         self.limits.leave(call, now)
 
     def __repr__(self) -> str:
