@@ -253,7 +253,7 @@ class World:
         """Note for how long a call was held."""
         assert caller.hold is not None
         hold, caller.hold = caller.hold, None
-        caller.own_extras().held += max(0.0, now - hold.ready_at)
+        caller.add_to_story("held", max(0.0, now - hold.ready_at))
         caller.client.held -= 1
         self._held -= 1
         self.tally.held_seconds += now - hold.held_at

@@ -1,6 +1,5 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
-import pytest
 
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import SENT_BEFORE, Call, Resumption
@@ -119,12 +118,3 @@ def test_a_story_is_final_if_more_must_not_be_added() -> None:
     call.sending(0.0)
     call.accept(0.0)
     assert call.story(0.0).is_final
-
-
-def test_what_one_call_needs_is_not_set_for_all() -> None:
-    """Calls without extras share one object, which cannot be written."""
-    one, other = (Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4) for _ in range(2))
-    with pytest.raises(AttributeError, match="own_extras"):
-        one.extras.held = 1.0
-    one.own_extras().held = 1.0
-    assert (one.extras.held, other.extras.held) == (1.0, 0.0)

@@ -72,7 +72,10 @@ def a_call(
     call = Call(policy, Request(method, ORIGIN, list(headers)), shared, 0.0, policy.max_attempts)
     call.sending(0.0)
     for name, value in state.items():
-        setattr(call if hasattr(call, name) else call.own_extras(), name, value)
+        if name == "held":
+            call.add_to_story(name, value)
+        else:
+            setattr(call if hasattr(call, name) else call.own_extras(), name, value)
     return call
 
 
@@ -533,7 +536,7 @@ def test_a_fast_retry_is_none_where_the_origin_is_not_well() -> None:
     call = a_call(FAST, limits={"gate": unhealthy()})
     assert decide(call, REFUSED, 0.0) == AGAIN
     assert call.hold.ready_at == 1.0
-    assert not call.used_fast_first
+    assert not call.progress.used_fast_first
 
 
 def test_a_server_that_names_a_time_is_not_asked_sooner() -> None:
@@ -682,7 +685,7 @@ def test_a_call_is_held_while_its_origin_is_unwell(fields, state, after, until):
         assert gate.held() == 0
     else:
         assert verdict == SendAgain(seconds, "backoff" if after is None else "retry-after")
-        assert call.extras.unhealthy_verdict == GiveUp(Reason.ORIGIN_UNHEALTHY, seconds)
+        assert call.hold.refusal == GiveUp(Reason.ORIGIN_UNHEALTHY, seconds)
         assert (call.hold.ready_at, call.hold.until) == (seconds, pytest.approx(until))
         assert gate.held() == 1
 

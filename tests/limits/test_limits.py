@@ -26,6 +26,7 @@ from forbear.core.outcome import SendAgain
 from forbear.core.request import Request
 from forbear.limits.breaker import Admission, CircuitState
 from forbear.limits.cooldown import PACE
+from forbear.limits.gate import observed
 from forbear.limits.limits import Limits
 
 from ..failures import REFUSED, RESET, answer
@@ -567,10 +568,18 @@ def test_a_probe_that_was_put_back_twice_uses_its_patience_once() -> None:
     call = a_call(limits, patience=60.0, max_attempts=5)
     call.hold = gate.hold(A, NOW, ready_at=NOW + 2, until=NOW + 60)
     assert [limits.admit(call, NOW + at) for at in (2.0, 4.0)] == [0.5, 0.5]
-    assert (call.most_attempts, call.off_schedule, call.extras.patience_used) == (5, 0, 0.0)
+    assert (call.most_attempts, call.progress.off_schedule, observed(gate, call).patience_used) == (
+        5,
+        0,
+        0.0,
+    )
     breaker.is_taken = False
     assert limits.admit(call, NOW + 8) == 0.0
-    assert (call.most_attempts, call.off_schedule, call.extras.patience_used) == (6, 1, 2.0)
+    assert (call.most_attempts, call.progress.off_schedule, observed(gate, call).patience_used) == (
+        6,
+        1,
+        2.0,
+    )
 
 
 def test_repr_shows_the_parts() -> None:

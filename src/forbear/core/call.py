@@ -52,6 +52,7 @@ SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call ha
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
 SLOT = "slot"  # of the concurrency limit (limits/concurrency.py), from the queue to the end
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
+KEPT = "kept"  # the last response, read, while the call is held
 DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
 
@@ -155,6 +156,8 @@ class Held(Protocol):
     def held_at(self) -> float: ...
     @property
     def cause(self) -> StrEnum | None: ...  # why it was released; None while it is held
+    @property
+    def refusal(self) -> GiveUp | None: ...  # why the call ends, if it is not released in time
 
 
 class SharedLimits(Limit, Protocol):
@@ -179,12 +182,6 @@ class Extras:
     # about its origin.
     cut_by_incoming_deadline = False
     is_reused = False  # it broke on a connection that had carried a request before
-    gate_scope: str | None = None  # what the gate keeps the health of, if that is not the origin
-    held = 0.0  # seconds for which the gate has held it, beyond the waits that were decided
-    # Decided delays that count as patience too, since a probe that uses up no attempt ended them.
-    patience_used = 0.0
-    kept: Any = None  # the last response, read, while the call is held
-    unhealthy_verdict: GiveUp | None = None  # if the call is not released in time
     # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
     # called; None: there is none.
     prepared_for: str | None = None
@@ -200,16 +197,28 @@ class NoExtras(Extras):
 NO_EXTRAS = NoExtras()
 
 
+class Progress:
+    """How far a call has come in the schedule of its policy."""
+
+    __slots__ = ("last_backoff", "off_schedule", "used_fast_first")
+
+    def __init__(self) -> None:
+        self.last_backoff = 0.0  # seconds that the schedule returned last
+        self.used_fast_first = False  # the fast first retry is used
+        # Attempts that do not advance the schedule: a fast first retry, some probes.
+        self.off_schedule = 0
+
+
 class Call:
     """The state of one call. Not shared between threads; lives as long as its request."""
 
     __slots__ = (
         "attempts", "body_error", "context", "deadline_at", "decided_at", "extras", "guard",
         "header_lines", "history", "hold", "inspects_responses", "is_under_way", "key_until",
-        "last_backoff", "last_error", "limits", "listeners", "live", "most_attempts",
-        "notes", "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random",
-        "request", "resumption", "retry_if_result", "sent_at", "sent_before_at", "sent_to",
-        "started_at", "status", "stop", "used_fast_first",
+        "last_error", "limits", "listeners", "live", "most_attempts",
+        "notes", "origin", "outgoing", "policy", "prefetch_result", "random",
+        "request", "resumption", "retry_if_result", "sent_at", "sent_to",
+        "started_at", "status", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -240,15 +249,10 @@ class Call:
         # a redirected call have used.
         self.attempts = 0
         self.most_attempts = most  # infinite where only a user's strategy counts them
-        self.last_backoff = 0.0  # seconds that the schedule returned last
-        self.used_fast_first = False  # the fast first retry is used
-        # Attempts that do not advance the schedule: a fast first retry, some probes.
-        self.off_schedule = 0
         self.hold: Held | None = None  # the call's entry in the gate's queue, while it is held
 
         # The last attempt.
         self.sent_at = now
-        self.sent_before_at = now  # when the one before it was sent, if there was one
         self.sent_to = request.origin
         self.is_under_way = False  # it was sent and is not judged yet
         # The response in hand, or the error of a first attempt: an interruption closes it.
@@ -283,6 +287,14 @@ class Call:
         return self.extras.prepared_for not in (None, self.origin)
 
     @property
+    def progress(self) -> Progress:
+        """How far it has come in its schedule."""
+        found: Progress | None = self.notes.get(Progress)
+        if found is None:
+            found = self.notes[Progress] = Progress()
+        return found
+
+    @property
     def last_failure(self) -> Failure | None:
         """Why the last attempt did not succeed; None if it did, or none was judged."""
         return self.history[-1].failure if self.history else None
@@ -291,7 +303,6 @@ class Call:
         """Note that an attempt is being sent."""
         self.attempts += 1
         self.is_under_way = True
-        self.sent_before_at = self.sent_at
         self.sent_at = now
         self.sent_to = self.origin
         self.prefetch_result = self.body_error = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import DELAYED_BY, IN_QUEUE, SLOT
+from ..core.call import DELAYED_BY, IN_QUEUE, KEPT, SLOT
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
@@ -69,11 +69,13 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
 
 def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: bool) -> None:
     """Note for how long the call was held, and emit why it is released."""
-    call.hold, extras = None, call.own_extras()
+    call.hold = None
     if may_go:
-        extras.kept = None
+        call.notes.pop(KEPT, None)
+    else:
+        call.stop = hold.refusal
     seconds = max(0.0, now - hold.ready_at)
-    extras.held += seconds
+    call.add_to_story("held", seconds)
     call.add_wait(seconds)
     settings.events.emit("released", call, hold.cause, seconds, now)
 
@@ -97,15 +99,14 @@ def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
         requested.
     """
     settings = port.settings
-    extras = call.own_extras()
-    assert extras.unhealthy_verdict is not None
-    call.stop = extras.unhealthy_verdict
     if call.hold is not None:  # its response is too long to keep, or the transport was closed
+        call.stop = call.hold.refusal
         call.history[-1] = call.history[-1]._replace(delay=None, source=None)
+    assert call.stop is not None
     notify_outer_loops(settings, call, call.stop.reason)
     settings.events.refused(call, settings.clock.monotonic())
-    kept: Response | None = extras.kept
-    extras.kept, failure = None, call.last_failure
+    kept: Response | None = call.notes.pop(KEPT, None)
+    failure = call.last_failure
     is_response = failure is not None and failure.status is not None
     if kept is None and is_response and call.resumption is None:  # its body stalled or broke
         story = call.story(settings.clock.monotonic())

@@ -24,7 +24,7 @@ from heapq import heappush
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from ..core.call import PLUGIN_ERROR, Limit
+from ..core.call import PLUGIN_ERROR, STORY, Limit
 from ..core.checks import rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
@@ -444,6 +444,18 @@ class RetryGate(Locked):
         return rebuilt, (RetryGate, given)  # a copy in another process begins anew
 
 
+class Observed:
+    """What the gate keeps of one call."""
+
+    __slots__ = ("patience_used", "scope", "sent_at")
+
+    def __init__(self, call: Call) -> None:
+        self.scope: str | None = None  # what the health is kept of, if that is not the origin
+        self.sent_at = call.started_at  # when the attempt was sent that was observed last
+        # Decided delays that count as patience too: a probe that uses up no attempt ended them.
+        self.patience_used = 0.0
+
+
 class GateLimit(Limit):
     """Lets a gate observe the attempts of one transport, and hold its calls.
 
@@ -460,11 +472,11 @@ class GateLimit(Limit):
         """Note that a call begins."""
         if self.gate.scope != "origin":
             try:
-                call.own_extras().gate_scope = scope_of(self.gate.scope, call.request)
+                observed(self.gate, call).scope = scope_of(self.gate.scope, call.request)
             except Exception as error:  # of the user's: the call is on its origin
                 call.notes[PLUGIN_ERROR] = error
         if not (self.gate.quiet or call.is_under_way):
-            self.gate.begin(gate_key(call, call.origin), now)
+            self.gate.begin(gate_key(self.gate, call, call.origin), now)
         return wait
 
     def admit_held(
@@ -500,8 +512,8 @@ class GateLimit(Limit):
         patience = call.policy.patience or 0.0
         if wait == 0 and hold.cause is Cause.PROBE and patience > DEFAULT_PATIENCE:
             call.most_attempts += 1
-            call.off_schedule += 1
-            call.own_extras().patience_used += hold.ready_at - hold.held_at
+            call.progress.off_schedule += 1
+            observed(self.gate, call).patience_used += hold.ready_at - hold.held_at
         return wait
 
     def _ask(self, call: Call, hold: Hold, now: float) -> float | None:
@@ -518,8 +530,8 @@ class GateLimit(Limit):
         """Pass on what the attempt says about the health of its origin."""
         if call.extras.cut_by_incoming_deadline:
             return
-        gate, sent_to = self.gate, call.sent_to
-        key = gate_key(call, sent_to)
+        gate, sent_to, notes = self.gate, call.sent_to, observed(self.gate, call)
+        key = gate_key(gate, call, sent_to)
         # The first attempt to another server is no retry for that server.
         is_retry = call.resumption is not None or any(
             attempt.origin == sent_to for attempt in call.history
@@ -528,34 +540,37 @@ class GateLimit(Limit):
             if not gate.quiet:
                 gate.good(key, now, retry=is_retry)
         elif cost:
-            sent_before = call.sent_before_at if is_retry else None
+            sent_before = notes.sent_at if is_retry else None
             gate.bad(key, now, call.sent_at, cost, sent_before, failure.kind in TIMEOUT_KINDS)
+        notes.sent_at = call.sent_at
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Hold a call whose origin is unhealthy, or refuse it."""
         gate = self.gate
-        key = gate_key(call, call.origin)
+        key = gate_key(self.gate, call, call.origin)
         if gate.is_healthy(key) or call.policy.patience is None:
             return None
         if gate.is_in_share(key, call.random):
             return None
         refusal = GiveUp(Reason.ORIGIN_UNHEALTHY, delay)
-        extras = call.own_extras()
         patience = call.policy.patience
         # Beyond the delays that were decided, over all holds.
-        left = patience - extras.held - extras.patience_used
+        left = patience - call.notes.get(STORY, {}).get("held", 0.0)
+        left -= observed(gate, call).patience_used
         if left <= 0:
             return refusal
         ready_at = now + delay
-        call.hold = self.gate.hold(
+        hold = call.hold = gate.hold(
             key, now, ready_at=ready_at, until=ready_at + left, patience=patience,
             began_at=call.started_at, latest_at=until, most=self.most_held,
         )  # fmt: skip
-        extras.unhealthy_verdict = refusal
-        return refusal if call.hold is None else None
+        if hold is None:
+            return refusal
+        hold.refusal = refusal
+        return None
 
     def refuse_hedge(self, call: Call, now: float) -> str | None:
-        is_healthy = self.gate.is_healthy(gate_key(call, call.origin))
+        is_healthy = self.gate.is_healthy(gate_key(self.gate, call, call.origin))
         return None if is_healthy else "origin-unhealthy"
 
     def leave(self, call: Call, now: float) -> None:
@@ -564,7 +579,15 @@ class GateLimit(Limit):
             call.hold = None
 
 
-def gate_key(call: Call, origin: str) -> str:
+def observed(gate: RetryGate, call: Call) -> Observed:
+    """Return what a gate keeps of a call."""
+    notes: Observed | None = call.notes.get(gate)
+    if notes is None:
+        notes = call.notes[gate] = Observed(call)
+    return notes
+
+
+def gate_key(gate: RetryGate, call: Call, origin: str) -> str:
     """Return the key under which the gate keeps the health for an attempt to this origin."""
-    scope = call.extras.gate_scope
+    scope = observed(gate, call).scope
     return origin if scope is None or origin != call.request.origin else scope

@@ -269,7 +269,7 @@ class Schedule(Limit):
         asked = failure.hint.delay
         if asked and not self._may_fail_over:  # else another origin is not bound by the hint
             return hinted(call, failure, 0.0, latest)
-        policy = call.policy
+        policy, progress = call.policy, call.progress
         longest: float | None = None
         backoff = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
@@ -280,7 +280,7 @@ class Schedule(Limit):
             if any(attempt.status == 401 for attempt in call.history):
                 raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
             delay = 0.0
-        elif not call.used_fast_first and (
+        elif not progress.used_fast_first and (
             failure.stale_connection
             or (
                 (longest := getattr(backoff, "fast_first", None)) is not None
@@ -290,12 +290,12 @@ class Schedule(Limit):
                 and (
                     self._gate is None
                     or policy.patience is None
-                    or self._gate.may_be_fast(gate_key(call, call.origin))
+                    or self._gate.may_be_fast(gate_key(self._gate, call, call.origin))
                 )
             )
         ):
-            call.used_fast_first = True
-            call.off_schedule += 1
+            progress.used_fast_first = True
+            progress.off_schedule += 1
             delay = 0.0  # at once over a stale connection: no new one has failed yet
             is_unsent = failure.phase is Phase.UNSENT and failure.kind in STALE_KINDS
             if not (is_unsent or failure.stale_connection):
@@ -303,8 +303,8 @@ class Schedule(Limit):
         else:
             # The schedule's own last wait, not the server's: after an hour's hint the schedule
             # would begin at its cap. A fast first retry does not advance it.
-            attempt = max(1, call.attempts - call.off_schedule)  # some may have been given back
-            delay = backoff.delay(attempt, call.last_backoff, call.random)
+            attempt = max(1, call.attempts - progress.off_schedule)  # some may have been given back
+            delay = backoff.delay(attempt, progress.last_backoff, call.random)
             try:
                 is_right = 0 <= delay < inf  # NaN is not
             except TypeError:  # None, most likely: a return was forgotten
@@ -313,7 +313,7 @@ class Schedule(Limit):
                 raise ValueError(f"{type(backoff).__qualname__}.delay returned {shown(delay)}")
             if delay > latest:
                 delay = cut_to(latest, backoff, attempt, call, delay)
-            call.last_backoff = delay
+            progress.last_backoff = delay
         if asked:
             return hinted(call, failure, delay, latest)
         return Plan(delay, "backoff", 0.0, delay)
@@ -329,8 +329,9 @@ def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> Plan:
 
 def cut_to(latest: float, backoff: Backoff, attempt: int, call: Call, delay: float) -> float:
     """Choose a delay in what the deadline leaves, if half of the schedule's range fits."""
-    least = backoff.delay(attempt, call.last_backoff, float)
-    most = backoff.delay(attempt, call.last_backoff, almost_one)
+    previous = call.progress.last_backoff
+    least = backoff.delay(attempt, previous, float)
+    most = backoff.delay(attempt, previous, almost_one)
     if not least <= latest or latest - least < (most - least) / 2:
         return delay
     return least + (latest - least) * call.random()

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ...core.call import SLOT
+from ...core.call import KEPT, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -481,7 +481,7 @@ class AiohttpPort:
 
     async def keep(self, call: Call, response: ClientResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        call.own_extras().kept = response
+        call.notes[KEPT] = response
         content, length = response.content, response.content_length
         if has_error_event(call, response.status):  # nothing else of it is kept
             known = content.read_nowait()
@@ -498,7 +498,7 @@ class AiohttpPort:
         if content.total_bytes > DRAIN_BYTES:
             return False
         if not content.is_eof():  # it stalls or breaks, so only its status is kept
-            call.own_extras().kept = None
+            call.notes.pop(KEPT, None)
             response.close()
         return True
 

@@ -12,6 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from ...core.call import KEPT
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.story import SETTING
@@ -373,7 +374,7 @@ class HttpxPort:
         if self.has_rest(response) and has_error_event(call, response.status_code):
             response.stream.rest = None  # type: ignore[union-attr]
         else:
-            call.own_extras().kept = None
+            call.notes.pop(KEPT, None)
 
     def seconds_to_read(self, call: Call) -> float:
         """Seconds to read a failed response: longer would cost more than a new connection."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SLOT
+from ...core.call import KEPT, SLOT
 from ...core.story import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
@@ -140,7 +140,7 @@ class SyncHttpxPort(HttpxPort):
 
     def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        call.own_extras().kept = response
+        call.notes[KEPT] = response
         if not self.has_rest(response):
             if type(response.stream) in self.ready:
                 return True
@@ -456,7 +456,7 @@ class AsyncHttpxPort(HttpxPort):
 
     async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        call.own_extras().kept = response
+        call.notes[KEPT] = response
         if not self.has_rest(response) and (
             type(response.stream) in self.ready or await self._read(call, response) is WHOLE
         ):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from ...core.call import SLOT
+from ...core.call import KEPT, SLOT
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...core.story import RECORD, SENDS
@@ -419,12 +419,12 @@ class Urllib3Port(Generic[AnyResponse]):
         drop_rest = getattr(raw, "drop_rest", None)
         if has_error_event(call, raw.status) and drop_rest is not None:
             drop_rest()  # nothing else of it is kept
-            call.own_extras().kept = response
+            call.notes[KEPT] = response
             return True
         from .bodies import read_kept  # loaded with the first call that is held
 
         kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
-        call.own_extras().kept = response if kept is raw else kept and self.stand_in(response, kept)
+        call.notes[KEPT] = response if kept is raw else kept and self.stand_in(response, kept)
         return is_whole
 
     # The end.
