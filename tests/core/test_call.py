@@ -1,6 +1,5 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
-
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import SENT_BEFORE, Call, Resumption
 from forbear.core.headers.ranges import Download

@@ -6,7 +6,7 @@ Headers is read, since ``raw`` makes a new list of all lines.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from math import inf
 from operator import itemgetter
@@ -112,15 +112,19 @@ class HttpxPort:
 
     # A call begins.
 
+    @cached_property
+    def outgoing_for(self) -> Callable[..., Outgoing]:
+        """As of engine/prepare.py. Looked up once: each call under a time limit asks for it."""
+        from ...engine.prepare import outgoing_for
+
+        return outgoing_for
+
     def prepare(self, request: Request, started_at: float, context: CallContext | None) -> Outgoing:
         """Return what is sent in place of a request: a copy, if anything in it is changed.
 
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        from ...engine.prepare import outgoing_for
-        from .guard import wants_guard
-
         given, body = request.extensions, request.stream
         setting = hop = None
         if SETTING in given:
@@ -137,9 +141,14 @@ class HttpxPort:
                 f"a transport of forbear.{self.library.name} got a request of"
                 f" {type(request).__module__.partition('.')[0]}: mount the other family's"
             )
-        elif not wants_guard(body):
-            body = None  # type: ignore[assignment]
-        outgoing = outgoing_for(self, request, request, body, started_at, context, setting, hop)
+        else:
+            from .guard import wants_guard
+
+            if not wants_guard(body):
+                body = None  # type: ignore[assignment]
+        outgoing = self.outgoing_for(
+            self, request, request, body, started_at, context, setting, hop
+        )
         if outgoing.deadline_at <= started_at:
             raise too_late(self, call_of(self, request, outgoing, started_at, context))
         return outgoing
