@@ -254,7 +254,7 @@ REPLICAS = {
     "one-of-ten-replicas": (0.05, 0.6),
     "one-of-ten-hangs": (0.5, 0.6),
     "one-of-five-hangs": (5.0, 0.6),
-    "one-of-three-hangs": (5.0, 0.6),
+    "one-of-three-hangs": (5.0, 0.7),
 }
 ONE_OF_TWO = ("one-of-two-by-turns", "one-of-two")
 STICKY = "one-of-three-sticky"
