@@ -88,15 +88,15 @@ MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
 class RetryGate(Locked):
     """Sends the retries of one or more transports, holds them, or refuses them. Thread-safe.
 
-    A retry is sent after its backoff while its server is healthy: until three first attempts in a
-    row have failed, or more if retries have succeeded lately. Otherwise the call is held, for at
-    most ``RetryPolicy.patience`` beyond the delays that were decided. While the server is healthy
-    again, every fifth good response releases one held call; if this process has begun no new call
-    for a second, or holds more than twice what its new calls could release in time, every good
-    retry releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a probe,
-    so a dead server sees at most one retry in eight seconds from each process. If an unhealthy
-    server goes on responding, a share of the retries is sent, and it grows to all of them unless
-    more attempts fail than before.
+    A retry is sent after its backoff while its server is healthy: until three attempts in a row
+    have failed. Otherwise the call is held, for at most ``RetryPolicy.patience`` beyond the delays
+    that were decided, and only while a probe could be sent before its deadline. While the server is
+    healthy again, every fifth good response releases one held call; if this process has begun no
+    new call for a second, or holds more than twice what its new calls could release in time, every
+    good retry releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a
+    probe, so a dead server sees at most one retry in eight seconds from a process of few calls. If
+    an unhealthy server goes on responding, a share of the retries is sent, and it grows to all of
+    them unless more attempts fail than before.
 
     A call is refused, and ends immediately with its last response or error, when the outage has
     lasted longer than its patience, or when the server responds to other calls while held ones pile
