@@ -572,7 +572,8 @@ def test_loops_that_take_turns_in_one_thread_keep_their_deadlines(server, librar
     """And their hedges. The second loop comes in while a call of the first one waits."""
     server.script("/drip", "drip;interval=5")
     server.script("/slow", "hang", 200)
-    server.script("/quick", "200;close=1")  # no connection of the pool belongs to the other loop
+    # The first one leaves a connection in the pool, from which the other loop cannot read.
+    server.script("/quick", 200, "200;close=1")
     client = two_loops(library)
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 

@@ -34,7 +34,7 @@ from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
 from ...limits.hedge import MOST_TIMES
 from .bodies import aprefetch_body
-from .pools import close_lost, free_lost_slots, is_full, reset_lost
+from .pools import aclose_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
 
 if TYPE_CHECKING:
@@ -338,11 +338,15 @@ class Second:
         if self.is_over:  # interrupted while it was started
             return
         hedged, hedging = self.hedged, self.hedged.hedging
-        now = hedging.clock.monotonic
+        now, loop = hedging.clock.monotonic, _get_running_loop()
         self._prepare()
         try:
             with self._scope:
                 self.request = await hedging.second_request(hedged)
+                if hedged.task is not None and hedging.of_thread.alarms.loop is not loop:
+                    # Another loop has sent since the first attempt: the pool would hand out its
+                    # idle connection, from which this one can only send.
+                    await aclose_idle(*hedging.port.idle_at(hedged.call))
                 if self.request is not None and not self._scope.cancel_called:
                     self.sent_at = now()
                     self.response = await hedging.inner.handle_async_request(self.request)
