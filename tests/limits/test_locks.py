@@ -11,7 +11,7 @@ from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, TokenBucket
 from forbear.limits import renew
 from forbear.limits.cooldown import Cooldown
 from forbear.limits.lease import LeasedBudget
-from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
+from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, clock
 from forbear.testing.server import Ledger, Scripts
 
 from ..processes import python
@@ -46,6 +46,13 @@ def test_every_lock_is_made_anew() -> None:
             for shared in (held, free):
                 assert shared._lock.acquire(blocking=False)
                 shared._lock.release()
+
+
+def test_the_lock_of_blocks_of_the_whole_process_is_made_anew() -> None:
+    """Another thread entered ``fast()`` when the child was forked."""
+    lock = clock._shared._lock
+    renew()
+    assert clock._shared._lock is not lock
 
 
 def test_what_nobody_holds_is_freed() -> None:

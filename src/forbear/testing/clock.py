@@ -37,7 +37,18 @@ async def checkpoint() -> None:
     await anyio.lowlevel.checkpoint()
 
 
-class FakeClock(Locked):
+class Reentrant(Locked):
+    """The sleep of a subclass, or a generator that is closed meanwhile, may do anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()  # type: ignore[assignment]
+
+
+class FakeClock(Reentrant):
     """A clock for ``clock=``: its sleeps return at once, advance it, and are recorded.
 
     Tasks that sleep at the same time wake in the order in which they would, and leave the clock at
@@ -59,11 +70,6 @@ class FakeClock(Locked):
         self.sleeps: list[float] = []
         self._ends: list[float] = []  # of the tasks that sleep, in elapsed seconds
         super().__init__()
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        # Reentrant, because the sleep of a subclass may do anything.
-        self._lock = threading.RLock()  # type: ignore[assignment]
 
     def monotonic(self) -> float:
         with self._lock:
@@ -238,7 +244,7 @@ def record() -> RecordedEvents:
     return RecordedEvents()
 
 
-_lock = threading.RLock()
+_shared = Reentrant()
 _entered: list[Everywhere] = []  # a block is listed once per thread that is in it
 
 
@@ -262,13 +268,13 @@ class Everywhere(Block):
     listener: Callable[[Event], object] | None = None
 
     def __enter__(self) -> Self:
-        with _lock:
+        with _shared._lock:
             _entered.append(self)
             apply()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with _lock:
+        with _shared._lock:
             _entered.remove(self)
             apply()
 
