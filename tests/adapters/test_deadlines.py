@@ -455,6 +455,19 @@ async def test_a_read_timeout_of_the_callers_own_stays_itself_while_a_body_is_st
             await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
 
 
+async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, quick):
+    """Its connection serves the next call, which has all the time it takes."""
+    server.script("/thing", "200;body=200000", "200;delay=300")
+    async with adapter.client(policy=RetryPolicy(max_attempts=1), **quick) as client:
+        with forbear.deadline(60.0):
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            await adapter.read(response)
+            await adapter.close(response)
+        quick["clock"].advance(100.0)
+        await adapter.call(client, "GET", server.url + "/thing")
+    assert server.connections == 1
+
+
 @pytest.mark.adapters("requests")
 async def test_a_streamed_answer_under_a_deadline_is_one_like_any_other(adapter, server):
     """Whole, with its record and history; it pickles."""

@@ -222,6 +222,22 @@ async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
     assert set(forbear.record_of(response).reasons) == {"ReadTimeout"}
 
 
+@pytest.mark.timeout(60)
+async def test_the_timeout_of_a_body_that_came_late_ends_with_it(adapter, server):
+    """Its connection serves the next request, whose own timeout is in force: in attempts too."""
+    server.script("/late", "200;body=16;drip=60")
+    server.script("/next", "200;delay=3000")
+    policy = RetryPolicy(max_attempts=1, total_timeout=30.0)
+    async with adapter.client(policy=policy) as client:
+        response = await adapter.open(client, "GET", server.url + "/late")
+        assert await adapter.read(response) == b"0123456789abcdef"
+        await adapter.close(response)
+        with pytest.raises(adapter.library.ReadTimeout):
+            timeout = adapter.library.Timeout(30, read=0.3)
+            await adapter.call(client, "GET", server.url + "/next", timeout=timeout)
+    assert server.connections == 1
+
+
 async def test_a_body_that_was_partly_read_resumes_when_it_breaks(adapter, server):
     """Prefetch gave up on it after a quarter of a second; then it broke: the rest is asked for."""
     server.script("/thing", "cut:30001;body=60001;etag=v1;drip=30", "200;body=60001;etag=v1")

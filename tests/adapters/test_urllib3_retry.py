@@ -594,6 +594,15 @@ def test_an_ended_call_is_not_gone_on_with(server, manager, retry):
     assert record_of(response).retries == 3
 
 
+def test_an_outage_gets_no_more_retries_than_the_default_budget_has(lane, server, retry):
+    """Nothing else brakes them: ten calls of four attempts each, seven tokens, and no time passes."""
+    server.script("/thing", 503)
+    with lane.client(retry()) as client:
+        for _ in range(10):
+            lane.call(client, "GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == 10 + 7
+
+
 def test_copies_share_the_budget(server, manager, retry, budget):
     """kubernetes copies its configuration deeply: the allowance stays one."""
     template = retry(budget=budget)
@@ -803,6 +812,7 @@ def outcome_of(function, *args, **options):
         return error
 
 
+@every_lane
 @pytest.mark.parametrize("status", [303, 308])
 def test_retries_go_on_after_a_redirect(lane, server, retry, status):
     """A redirect uses up no retry, and the retries used before it are not forgotten."""
