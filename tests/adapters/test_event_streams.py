@@ -59,8 +59,9 @@ async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
 
     An empty stream is the stored answer to a key, which the server returns again.
     """
-    policy = POLICY.replace(methods={"GET", "PATCH"})
-    async with adapter.client(policy=policy, event_streams=streams, **quick) as client:
+    policy, events = POLICY.replace(methods={"GET", "PATCH"}), []
+    options = {"event_streams": streams, "on_event": [events.append], **quick}
+    async with adapter.client(policy=policy, **options) as client:
         for fault, step in FAULTS.items():
             for method, named in (("GET", {}), ("POST", KEYED), ("PATCH", {"content": b"{}"})):
                 if method == "POST" and "empty" in fault:
@@ -74,6 +75,8 @@ async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
                 story = record(adapter, response)
                 assert [attempt.status for attempt in story.attempts] == [None, 200], path
                 assert (story.reason, story.resumed) == (None, ()), path
+                assert events[-1].name == "succeeded_after_retry", path
+                events.clear()
         assert adapter.is_idle(client)
 
 
@@ -200,6 +203,16 @@ async def test_the_time_between_two_events_is_the_callers(adapter):
             response = await adapter.open(client, "GET", server.url)
             assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
             assert adapter.is_idle(client)
+
+
+async def test_a_stream_that_was_requested_again_goes_on_after_its_time_limit(adapter):
+    """It was empty, and the limit held until it was there as a whole."""
+    policy = POLICY.replace(total_timeout=1.0)
+    with Pausing((b"", 0, b""), (b"data: 1\n\n", 1.3, b"data: 2\n\n")) as server:
+        async with adapter.client(policy=policy, random=lambda: 0.0) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
+        assert server.asked == 2
 
 
 @pytest.mark.smoke

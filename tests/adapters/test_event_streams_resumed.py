@@ -265,6 +265,24 @@ async def test_an_event_longer_than_the_bound_ends_the_stream(adapter, server, q
     assert len(server.requests(URL)) == 1
 
 
+@pytest.mark.lanes("httpx-sync", "httpx-asyncio")
+async def test_an_event_longer_than_the_bound_is_refused_before_it_is_whole(adapter, quick):
+    """A server that never ends it would fill the memory."""
+    chunks = iter([EVENTS[0], b"data: " + b"x" * 200, b"x", b"\n\n"])
+    inner = Foreign(
+        lambda _: adapter.library.Response(
+            200, headers=SSE, stream=stream_of(adapter.library, chunks)
+        )
+    )
+    streams = EventStreams(resume=True, max_event_bytes=100)
+    async with adapter.client(inner, policy=POLICY, event_streams=streams, **quick) as client:
+        response = await adapter.open(client, "GET", "http://a.example.com/events")
+        with pytest.raises(adapter.cut_error, match="longer than max_event_bytes"):
+            await adapter.collect(response, bytearray())
+        await adapter.close(response)
+    assert [*chunks] == [b"x", b"\n\n"]
+
+
 class Feed(Foreign):
     """Sends the events after Last-Event-ID, in drawn pieces, up to a drawn byte."""
 
