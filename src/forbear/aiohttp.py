@@ -20,7 +20,7 @@ from .core.checks import suggesting
 from .core.story import SENDS
 from .engine.calls import call_after_first, call_of, cancelled
 from .engine.current import CURRENT
-from .engine.loop import arun
+from .engine.loop import run
 from .engine.reading import note_prefetch
 from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
@@ -137,9 +137,9 @@ class RetryMiddleware:
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
             if self._asks:
-                return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
+                return await run(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
         if not self._shared.quiet:
-            return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
+            return await run(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
         outcome: Any = None
         prefetch = None
         try:
@@ -169,7 +169,7 @@ class RetryMiddleware:
             call = call_after_first(port, source, outgoing, started_at, context)
             note_prefetch(call, prefetch)
             call.live, outcome = outcome, None  # so that only the call holds it while it waits
-            return await arun(call, port)  # type: ignore[return-value]
+            return await run(call, port)  # type: ignore[return-value]
         except BaseException:
             await port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
             raise

@@ -230,13 +230,13 @@ class RetryAdapter(HTTPAdapter):
                     return response
                 held = [response]
             except Exception as error:
-                port.close_unused(response)
+                port.close(response)
                 held = [error]
             response = None  # so that only the call holds it while it waits
             source = request, stream, timeout, verify, cert, proxies
             return port.take_over(source, started_at, scope, held)
         except BaseException:
-            port.close_unused(held.pop() if held and response is None else response)
+            port.close(held.pop() if held and response is None else response)
             raise
 
     def send_once(
@@ -261,7 +261,7 @@ class RetryAdapter(HTTPAdapter):
                 response.connection = self  # digest authentication resends through it
             return response  # type: ignore[no-any-return]
         except BaseException:
-            self.port.close_unused(response)
+            self.port.close(response)
             raise
 
     def close(self) -> None:

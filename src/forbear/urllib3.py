@@ -138,7 +138,7 @@ class RetryingPool(Pool):
             source = self, method, url, body, headers, preload, named
             return port.take_over(source, started_at, scope, held)
         except BaseException:
-            port.close_unused(held.pop() if held and response is None else response)
+            port.close(held.pop() if held and response is None else response)
             raise
 
     def send_once(self, *arguments: Any, **named: Any) -> urllib3.HTTPResponse:

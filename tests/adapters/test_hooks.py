@@ -203,6 +203,30 @@ async def test_a_before_attempt_that_raises_ends_the_call(adapter, quick, budget
     assert (events[-1].reason, events[-1].attempts) == (Reason.HOOK_FAILED, 1)
 
 
+@pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, StopAsyncIteration, SystemExit])
+async def test_a_before_attempt_that_raises_what_python_means_otherwise(adapter, quick, kind):
+    """The loop is a coroutine also of a synchronous client, which the caller must not notice."""
+    raised = kind("no key")
+
+    def sign(request, attempt):
+        raise raised
+
+    inner = adapter.watched([(503, {}, b"sorry")])
+    async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
+        try:
+            if adapter.is_async:
+                await adapter.call(client, "GET", URL)
+            else:
+                client.request("GET", URL)
+        except BaseException as error:
+            found = error
+    if adapter.is_async and kind is StopIteration:  # no coroutine can raise it (PEP 479)
+        found = found.__cause__
+    assert found is raised
+    assert len(inner.requests) == 1
+    assert inner.closings == [1]
+
+
 @pytest.mark.smoke
 async def test_a_before_attempt_that_raises_ends_a_resumed_body(adapter, server, quick):
     """The rest would be asked for unsigned; the caller, who reads the body, gets the exception."""

@@ -178,6 +178,16 @@ class Sleeper(Locked):
         if hasattr(clock, "goes_on"):
             clock.goes_on(since)
 
+    async def asleep(
+        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+    ) -> bool:
+        """Do as ``sleep``, on asyncio or trio."""
+        sleep = self.begin_sleep(seconds, since=since, after=after, slot=slot)
+        try:
+            return await sleep
+        finally:
+            self.end_sleep(sleep)
+
     def begin_sleep(
         self, seconds: float, *, since: float, after: float, slot: Slot | None = None
     ) -> Awaitable[bool]:

@@ -1,14 +1,14 @@
 """Loop: send, classify, discard, wait, until the outcome is what the caller gets.
 
-Two loops over the same decisions, one above the other; a change in one belongs in the other. Every
-rule is in core/decide.py; all that differs between libraries is behind the ``Port``. While the gate
+Written once, as a coroutine; ``drive`` runs it over the port of a synchronous transport. Every rule
+is in core/decide.py; all that differs between libraries is behind the ``Port``. While the gate
 holds a call, because its origin is unhealthy, the call sleeps and checks again; its last outcome, a
 response or an error, is kept meanwhile. A cooldown or a circuit breaker may hold it too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.call import DELAYED_BY, IN_QUEUE, KEPT, SLOT
 from ..core.decide import decide, relies_on_key
@@ -28,10 +28,14 @@ from .errors import classify_error, drop_frames
 from .settings import OFF
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .port import AsyncPort, CommonPort, Port, Response
+    from .port import CommonPort, Port, Response
     from .settings import Settings
+
+T = TypeVar("T")
 
 
 def admit(call: Call, port: CommonPort[Response]) -> float | None:
@@ -114,7 +118,23 @@ def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
     return kept
 
 
-def run(call: Call, port: Port[Response]) -> Response | None:
+def drive(coroutine: Coroutine[object, None, T]) -> T:
+    """Run a coroutine over a synchronous port: none of its methods suspends, so it ends at once."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    except RuntimeError as error:
+        # Python puts it around a StopIteration that leaves a coroutine: of a hook of the user's.
+        if isinstance(error.__cause__, StopIteration):
+            raise error.__cause__ from None
+        raise
+    coroutine.close()
+    raise RuntimeError("something asynchronous was awaited on a synchronous client")
+
+
+async def run(call: Call, port: Port[Response]) -> Response | None:
     """Send until a verdict ends the call; return the response or raise the library's error.
 
     ``call.live`` is the outcome of the first attempt, if that was sent already.
@@ -128,91 +148,10 @@ def run(call: Call, port: Port[Response]) -> Response | None:
         wait = enter(port, call) if outcome is None else 0.0
         while True:
             if outcome is None:
-                if wait > 0 and not settings.sleeper.sleep(
-                    wait, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
-                ):
+                if wait > 0 and not await port.sleep(wait, call):
                     if call.hold is None:
                         return closed(port, call)
                     break
-                longer = admit(call, port)
-                if longer is None:
-                    break
-                if longer > 0:
-                    wait = longer
-                    continue
-                if call.awaits_hook:
-                    port.run_hook(call)
-                    wait, call.extras.prepared_for = 0.0, call.origin
-                    continue
-                try:
-                    outcome = port.send(call)
-                except Exception as error:  # never BaseException: cancellation passes through
-                    if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
-                        raise
-                    outcome = error
-            if call.inspects_responses and not isinstance(outcome, Exception):
-                outcome = port.inspect(call, outcome)
-            if isinstance(outcome, Exception):
-                failure: Failure | None = classify_error(port, call, outcome)
-                if call.extras.is_reused:
-                    port.close_idle(call, outcome)
-                seconds = settle(call, settings, failure)
-                if seconds is None:
-                    raise last_error(port, call, outcome)
-            else:
-                failure = port.classify_response(call, outcome)
-                seconds = settle(call, settings, failure)
-                if seconds is None:
-                    return port.hand_over(call, outcome)
-                if call.hold is None or call.resumption is not None:
-                    port.discard(call, outcome)
-                elif not port.keep(call, outcome):
-                    break
-            if SLOT in call.notes:
-                end_attempt(call)
-            # Dropped, since the response would be half of the memory that a waiting call holds.
-            wait, outcome, call.live = seconds, None, None
-        kept = end_held(call, port)
-        return closed(port, call) if kept is None else port.hand_over(call, kept)
-    except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if SLOT in call.notes:  # also if it was to be the body's
-            end_attempt(call)
-        if call.live is not None:
-            port.close_unused(call.live)
-        raise
-    finally:
-        # An error's traceback holds this frame, and ``outcome`` the error: without this the two
-        # would keep each other, and the pool with its sockets, until the garbage collector runs.
-        outcome = None
-        try:
-            call.limits.leave(call, settings.clock.monotonic())
-            ended(settings, call)
-            call.live = None
-        except BaseException:  # interrupted here too: tokens and permits must still be returned,
-            # and before the response is closed, because closing may be interrupted again
-            call.limits.leave(call, settings.clock.monotonic())
-            port.close_unused(call.live)
-            raise
-
-
-async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
-    """Send until a verdict ends the call; return the response or raise the library's error."""
-    settings = port.settings
-    try:
-        outcome: Response | Exception | None = call.live  # None: the next attempt is yet to be sent
-        wait = enter(port, call) if outcome is None else 0.0
-        while True:
-            if outcome is None:
-                if wait > 0:
-                    sleep = port.sleep(wait, call)
-                    try:
-                        slept = await sleep
-                    finally:
-                        settings.sleeper.end_sleep(sleep)
-                    if not slept:
-                        if call.hold is None:
-                            return closed(port, call)
-                        break
                 longer = admit(call, port)
                 if longer is None:
                     break

@@ -1,10 +1,11 @@
 """Port: what the engine needs of an HTTP library.
 
-Two protocols, one for each loop (loop.py), generic over the library's response. An adapter has one
-port per transport. A port keeps nothing of a call: that is in ``Call``, and in the outgoing request
-that an adapter hangs on it. Whatever does not depend on the library is a function of the engine,
-which takes the port: calls.py begins and ends calls, errors.py judges outcomes, outgoing.py makes
-what is sent, inspection.py shows responses to ``retry_if``.
+Protocols, generic over the library's response. An adapter has one port per transport. What may do
+I/O is awaited; the methods of a synchronous port never suspend. A port keeps nothing of a call:
+that is in ``Call``, and in the outgoing request that an adapter hangs on it. Whatever does not
+depend on the library is a function of the engine, which takes the port: calls.py begins and ends
+calls, errors.py judges outcomes, outgoing.py makes what is sent, inspection.py shows responses to
+``retry_if``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.call import Call, Prefetched
     from ..core.headers.ranges import Part
@@ -104,37 +105,44 @@ class CommonPort(Classifier, Library[Response], Protocol[Response]):
 
 
 class Port(Classifier, Library[Response], Protocol[Response]):
-    """The port of a synchronous transport."""
+    """What the loop asks of a transport. The methods of a synchronous one never suspend."""
 
-    def run_hook(self, call: Call) -> None:
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        """Wait; False: the transport was closed meanwhile."""
+        ...
+
+    async def run_hook(self, call: Call) -> None:
         """Call ``before_attempt`` with the request that ``send`` is to send."""
         ...
 
-    def send(self, call: Call) -> Response:
+    async def send(self, call: Call) -> Response:
         """Send the next attempt, count it, and read a small body; raises the library's errors."""
         ...
 
-    def inspect(self, call: Call, response: Response) -> Response:
-        """Call ``retry_if``, read a vendor's hint; return the response, or what replaces it."""
+    async def inspect(self, call: Call, response: Response) -> Response | Exception:
+        """Call ``retry_if``, read a vendor's hint; return the response, or what replaces it.
+
+        An error, if the deadline ended it.
+        """
         ...
 
-    def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call, error: Exception) -> None:
         """Close idle connections to where an attempt broke on a reused one."""
         ...
 
-    def discard(self, call: Call, response: Response) -> object:
+    async def discard(self, call: Call, response: Response) -> object:
         """Read what is left of a failed response if that is little and quick, then close it."""
         ...
 
-    def keep(self, call: Call, response: Response) -> bool:
+    async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call into ``kept``; False: it is too long for that."""
         ...
 
-    def hand_over(self, call: Call, response: Response) -> Response | None:
+    async def hand_over(self, call: Call, response: Response) -> Response | None:
         """Return what the caller gets; None: nothing was missing of a body that is resumed."""
         ...
 
-    def close_unused(self, response: Response | Exception | None) -> None:
+    async def close_unused(self, response: Response | Exception | None) -> None:
         """Close a response that the caller does not get; of anything else do nothing."""
         ...
 
@@ -152,7 +160,7 @@ class Rests(Protocol[Seen_contra]):
 
 
 class ResumingPort(Port[Response], Rests[Response], Protocol[Response]):
-    """A synchronous one."""
+    """One of those whose rests are handed over as responses."""
 
 
 class Inspection(Protocol):
@@ -184,40 +192,14 @@ class Inspecting(Protocol[Seen_contra]):
     def status_of(self, response: Seen_contra) -> int: ...
 
 
-class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Response]):
-    """The port of an asynchronous transport: as ``Port``, awaited, and with the wait.
+class AsyncPort(Port[Response], Inspecting[Response], Protocol[Response]):
+    """The port of an asynchronous transport.
 
     Attributes:
         backstop: It cuts what outlives the deadline.
     """
 
     backstop: Backstop
-
-    def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
-        """Begin a wait, which the loop ends. Its result: False, the transport was closed."""
-        ...
-
-    async def run_hook(self, call: Call) -> None: ...
-
-    async def send(self, call: Call) -> Response: ...
-
-    async def inspect(self, call: Call, response: Response) -> Response | Exception:
-        """Do as ``Port``, or return DeadlineCut: the deadline ended it."""
-        ...
-
-    async def close_idle(self, call: Call, error: Exception) -> None: ...
-
-    async def discard(self, call: Call, response: Response) -> object: ...
-
-    async def keep(self, call: Call, response: Response) -> bool: ...
-
-    async def hand_over(self, call: Call, response: Response) -> Response | None: ...
-
-    async def close_unused(self, response: Response | Exception | None) -> None: ...
-
-
-class AsyncResumingPort(AsyncPort[Response], Rests[Response], Protocol[Response]):
-    """An asynchronous one of those whose rests are handed over as responses."""
 
 
 class Sendable(Protocol):

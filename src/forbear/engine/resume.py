@@ -27,7 +27,7 @@ from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.story import MOST_NOTES
 from .calls import body_broke, with_story
 from .errors import Interrupted
-from .loop import arun, run
+from .loop import drive, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..core.story import Story
-    from .port import AsyncResumingPort, Classifier, Response, ResumingPort
+    from .port import Classifier, Response, ResumingPort
     from .settings import Settings
 
 PROGRESS = 65_536  # bytes of a body that give an attempt back
@@ -84,27 +84,14 @@ def note_resumed(call: Call, at: int) -> None:
     story["resumed"] = (*story.get("resumed", ()), at)[-MOST_NOTES:]
 
 
-def hand_over_rest(port: ResumingPort[Response], call: Call, response: Response) -> Response | None:
+async def hand_over_rest(
+    port: ResumingPort[Response], call: Call, response: Response
+) -> Response | None:
     """Return the response that brings the rest of a body; None: nothing was missing.
 
     Raises:
         Interrupted: It is not the rest.
     """
-    part = port.rest_of(call, response)
-    if part is Part.CONTINUES:
-        if SLOT in call.notes:
-            port.keep_slot(call, response)
-        return response
-    port.discard(call, response)
-    if part is Part.COMPLETE:
-        return None
-    raise Interrupted
-
-
-async def ahand_over_rest(
-    port: AsyncResumingPort[Response], call: Call, response: Response
-) -> Response | None:
-    """Do as ``hand_over_rest``; a change there belongs here too."""
     part = port.rest_of(call, response)
     if part is Part.CONTINUES:
         if SLOT in call.notes:
@@ -445,7 +432,8 @@ class SyncResumable(Resumable):
         if not self._is_whole():
             call, response = self._ask(error), None
             try:
-                response = run(call, self._port)
+                coroutine = run(call, self._port)
+                response = drive(coroutine)
                 self._go_on_with(response)
             except Exception as raised:
                 if self._is_final(raised, error):
@@ -514,7 +502,7 @@ class AsyncResumable(Resumable):
         if not self._is_whole():
             call, response = self._ask(error), None
             try:
-                response = await arun(call, self._port)
+                response = await run(call, self._port)
                 self._go_on_with(response)
             except Exception as raised:
                 if self._is_final(raised, error):

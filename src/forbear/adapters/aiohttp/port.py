@@ -506,9 +506,9 @@ class AiohttpPort:
 
     async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse | None:
         if call.resumption is not None:
-            from ...engine.resume import ahand_over_rest  # loaded with the stream that is resumed
+            from ...engine.resume import hand_over_rest  # loaded with the stream that is resumed
 
-            return await ahand_over_rest(self, call, response)
+            return await hand_over_rest(self, call, response)
         self.finish(call, response)
         if wants_status_error(call):
             await self.discard(call, response)

@@ -29,7 +29,7 @@ from ...engine.calls import (
 from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
 from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished, let_signals_through
-from ...engine.loop import arun, run
+from ...engine.loop import drive, run
 from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
@@ -39,7 +39,6 @@ from .port import HttpxPort
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from typing import Self, Unpack
 
     from httpx import AsyncBaseTransport, BaseTransport, Request, Response
@@ -63,20 +62,25 @@ class SyncHttpxPort(HttpxPort):
     def __init__(self, settings: Settings, library: Library, inner: BaseTransport) -> None:
         super().__init__(settings, library, inner, library.sync)
 
-    def inspect(self, call: Call, response: Response) -> Response:
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        return self.settings.sleeper.sleep(
+            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
+        )
+
+    async def inspect(self, call: Call, response: Response) -> Response | Exception:
         from ...engine.inspection import inspect  # the option has loaded it
 
         return inspect(self, call, response)
 
-    def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call, error: Exception) -> None:
         from .pools import close_idle
 
         close_idle(*self.idle_at(call))
 
-    def run_hook(self, call: Call) -> None:
+    async def run_hook(self, call: Call) -> None:
         call_before_attempt(self, call, next_request(self, call))
 
-    def send(self, call: Call) -> Response:
+    async def send(self, call: Call) -> Response:
         request = next_request(self, call)
         now = self.clock.monotonic()  # after the hook, which may have taken long
         if now >= call.deadline_at:
@@ -104,11 +108,11 @@ class SyncHttpxPort(HttpxPort):
             if is_ours_alone and response.status_code != 101:
                 response.stream = self.streams.deadline_reads(response, outgoing.timeouts)
 
-    def close_unused(self, response: Response | Exception | None) -> None:
+    async def close_unused(self, response: Response | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
             response.stream.close()  # type: ignore[union-attr]
 
-    def discard(self, call: Call, response: Response) -> list[bytes] | None:
+    async def discard(self, call: Call, response: Response) -> list[bytes] | None:
         """Read what is left of a failed response if that is little and quick, then close it.
 
         Returns:
@@ -138,7 +142,7 @@ class SyncHttpxPort(HttpxPort):
         sent = sent_request(call)
         return prefetch_body(self, sent, response, None, self.seconds_to_read(call))
 
-    def keep(self, call: Call, response: Response) -> bool:
+    async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.notes[KEPT] = response
         if not self.has_rest(response):
@@ -154,18 +158,18 @@ class SyncHttpxPort(HttpxPort):
                 return True
         if self.is_long(response):
             return False
-        self.close_unused(response)
+        await self.close_unused(response)
         self.keep_start(call, response)
         return True
 
-    def hand_over(self, call: Call, response: Response) -> Response | None:
+    async def hand_over(self, call: Call, response: Response) -> Response | None:
         if call.resumption is not None:
             from ...engine.resume import hand_over_rest  # loaded with the stream that is resumed
 
-            return hand_over_rest(self, call, response)
+            return await hand_over_rest(self, call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
-            body = self.discard(call, response)
+            body = await self.discard(call, response)
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response, body)
@@ -219,10 +223,9 @@ class SyncRetrying:
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-            if self.asks:
-                return run(call_of(port, request, outgoing, started_at, context), port)
-        if not self.shared.quiet:
-            return run(call_of(port, request, outgoing, started_at, context), port)
+        if not self.shared.quiet or (outgoing is not None and self.asks):
+            from_start = run(call_of(port, request, outgoing, started_at, context), port)
+            return drive(from_start)
         outcome: Any = None
         prefetch: PrefetchResult = None
         try:
@@ -257,7 +260,7 @@ class SyncRetrying:
         except Exception as error:
             outcome = error
         except BaseException:
-            port.close_unused(outcome)
+            drive(port.close_unused(outcome))
             cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
             raise
         try:
@@ -267,9 +270,10 @@ class SyncRetrying:
             # Only the call holds the outcome now: a second reference would keep a failed response,
             # or the frames of an error, alive for as long as the call waits.
             call.live, outcome = outcome, None
-            return run(call, port)
+            from_second = run(call, port)
+            return drive(from_second)
         except BaseException:
-            port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
+            drive(port.close_unused(call.live if outcome is None else outcome))  # pyright: ignore
             raise
 
     def close(self) -> None:
@@ -301,8 +305,8 @@ class AsyncHttpxPort(HttpxPort):
             self.first = Hedging(self, settings.hedge)
         settings.limits.hold_at_most(MOST_TASKS)
 
-    def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
-        return self.settings.sleeper.begin_sleep(
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        return await self.settings.sleeper.asleep(
             seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
         )
 
@@ -402,7 +406,7 @@ class AsyncHttpxPort(HttpxPort):
             raise
         try:
             finished.outcome = None  # so that only the call holds it while it waits
-            return await arun(call, self)
+            return await run(call, self)
         except BaseException:
             await self.close_unused(call.live)
             raise
@@ -469,9 +473,9 @@ class AsyncHttpxPort(HttpxPort):
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:
         if call.resumption is not None:
-            from ...engine.resume import ahand_over_rest
+            from ...engine.resume import hand_over_rest
 
-            return await ahand_over_rest(self, call, response)
+            return await hand_over_rest(self, call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
             body = await self.discard(call, response)
@@ -528,9 +532,9 @@ class AsyncRetrying:
         ):
             outgoing = port.prepare(request, started_at, context)
             if self.asks:
-                return await arun(call_of(port, request, outgoing, started_at, context), port)
+                return await run(call_of(port, request, outgoing, started_at, context), port)
         if not self.shared.quiet:
-            return await arun(call_of(port, request, outgoing, started_at, context), port)
+            return await run(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch: PrefetchResult = None
         try:
@@ -595,7 +599,7 @@ class AsyncRetrying:
             if prefetch is not None:
                 note_prefetch(call, prefetch)
             call.live, outcome = outcome, None  # as above: nothing else holds it during a wait
-            return await arun(call, port)
+            return await run(call, port)
         except BaseException:
             lost = call.live if outcome is None else outcome  # pyright: ignore
             await port.close_unused(lost.outcome if type(lost) is HedgeFinished else lost)

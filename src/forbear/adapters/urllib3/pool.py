@@ -195,7 +195,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     copy_of = with_raw
 
     def status_error(self, call: Call, response: HTTPResponse) -> Exception:
-        self.discard(call, response)
+        self.drain(call, response)
         message = exceptions.ResponseError.SPECIFIC_ERROR.format(status_code=response.status)
         original = call.request.original
         reason = exceptions.ResponseError(message)

@@ -41,7 +41,7 @@ from ...engine.errors import (
     note_quotas,
     story_below,
 )
-from ...engine.loop import run
+from ...engine.loop import drive, run
 from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF, policy_and_deadline
 from .deadlines import (
@@ -147,9 +147,10 @@ class Urllib3Port(Generic[AnyResponse]):
                         self.note_empty_stream(call, call.live)
                 except Exception as error:
                     call.live = error
-            return run(call, self)  # type: ignore[return-value]
+            coroutine = run(call, self)
+            return drive(coroutine)  # type: ignore[return-value]
         except BaseException:
-            self.close_unused(call.live)
+            self.close(call.live)
             raise
 
     def call_after_first(self, source: Any, started_at: float, context: CallContext | None) -> Call:
@@ -168,7 +169,8 @@ class Urllib3Port(Generic[AnyResponse]):
         if call.deadline_at <= started_at:
             raise too_late(self, call)
         self.prepare(call)
-        return run(call, self)  # type: ignore[return-value]
+        coroutine = run(call, self)
+        return drive(coroutine)  # type: ignore[return-value]
 
     def prepare(self, call: Call) -> None:
         """Make what will be sent: guard the body, add headers."""
@@ -224,10 +226,15 @@ class Urllib3Port(Generic[AnyResponse]):
         view.request, view.headers = request, request.headers
         return request
 
-    def run_hook(self, call: Call) -> None:
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        return self.settings.sleeper.sleep(
+            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
+        )
+
+    async def run_hook(self, call: Call) -> None:
         call_before_attempt(self, call, self.next_request(call))
 
-    def send(self, call: Call) -> AnyResponse:
+    async def send(self, call: Call) -> AnyResponse:
         request = self.next_request(call)
         now = self.clock.monotonic()  # after the hook, which may have taken long
         if now >= call.deadline_at:
@@ -250,7 +257,7 @@ class Urllib3Port(Generic[AnyResponse]):
             rest, lines = call.resumption, list(raw.headers.items())
             part = rest.download.check_part(rest.received, raw.status, lines)
             if part is Part.OTHER and is_cut_off(raw):
-                self.discard(call, response)
+                self.drain(call, response)
                 raise ProtocolError(CUT_OFF)
             return response
         # A 200 is a whole body, and an error the end of it; a 304 may be about our own If-Range.
@@ -289,14 +296,17 @@ class Urllib3Port(Generic[AnyResponse]):
         """Return the timeouts of the next attempt."""
         return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
 
-    def close_unused(self, response: AnyResponse | Exception | None) -> None:
+    async def close_unused(self, response: AnyResponse | Exception | None) -> None:
+        self.close(response)
+
+    def close(self, response: AnyResponse | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
             response.close()
             release = getattr(self.raw_of(response), "release_conn", None)
             if release is not None:
                 release()
 
-    def inspect(self, call: Call, response: AnyResponse) -> AnyResponse:
+    async def inspect(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Let ``retry_if`` inspect a response, and read a vendor's hint in its body.
 
         Returns:
@@ -402,18 +412,21 @@ class Urllib3Port(Generic[AnyResponse]):
     def is_reused(self, call: Call, error: Exception) -> bool:
         return broken_attempt(error)[1]
 
-    def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call, error: Exception) -> None:
         close_idle(broken_attempt(error)[0])
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         ends_at = call.deadline_at - EARLY
         return failure.kind in TIMEOUT_KINDS and self.clock.monotonic() >= ends_at
 
-    def discard(self, call: Call, response: AnyResponse) -> None:
+    async def discard(self, call: Call, response: AnyResponse) -> None:
+        self.drain(call, response)
+
+    def drain(self, call: Call, response: AnyResponse) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
         discard(self.raw_of(response), call.deadline_at - self.clock.monotonic())
 
-    def keep(self, call: Call, response: AnyResponse) -> bool:
+    async def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
         drop_rest = getattr(raw, "drop_rest", None)
@@ -437,7 +450,7 @@ class Urllib3Port(Generic[AnyResponse]):
     def note_error(self, call: Call, error: Exception) -> None:
         """Nothing: the library does not act on errors."""
 
-    def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse | None:
+    async def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse | None:
         if call.resumption is not None:
             from .resume import rest_of
 
@@ -448,7 +461,7 @@ class Urllib3Port(Generic[AnyResponse]):
             view.request.headers.pop(name, None)
         self._finish(call, response)
         if call.extras.is_cut_by_deadline and call.body_error is not None:
-            self.close_unused(response)
+            self.close(response)
             raise last_error(self, call, call.body_error)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES

@@ -90,7 +90,7 @@ def join(
     if at is None:
         if not is_cut_off(raw):  # else it may have been the rest
             view.partial = None
-        port.discard(call, response)
+        port.drain(call, response)
         error = ProtocolError("Connection broken: the rest of the body is another one's")
         return read_large(port, view, partial, error)
     note_resumed(call, at)
@@ -115,7 +115,7 @@ def rest_of(
             port.keep_slot(call, raw)
         port.free_to_caller(call, raw)
         return raw
-    port.discard(call, response)
+    port.drain(call, response)
     if part is Part.COMPLETE:
         return None
     raise Interrupted
