@@ -590,7 +590,7 @@ def mount_late() -> None:
 GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other libraries write first
     (lambda: RetryPolicy(respect_retry_after=False), "write hints='ignore'"),
     (lambda: forbear.httpx.wrap(httpx.Client(), retry=False),
-        'RetryPolicy(max_attempts=1) (for one request: extensions={"forbear": False}'),
+        'RetryPolicy(max_attempts=1) (for one request of httpx: extensions={"forbear": False}'),
     (lambda: forbear.httpx.wrap(httpx.Client(), hints="ignore"), "RetryPolicy(hints='ignore')"),
     (lambda: RetryPolicy().for_vendors(["openai"]), "write for_vendors('google', 'openai')"),
     (mount_late, "mount first, then for one host session.mount(host, RetryAdapter(policy))"),
