@@ -592,6 +592,7 @@ GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other librarie
     (lambda: forbear.httpx.wrap(httpx.Client(), retry=False),
         'RetryPolicy(max_attempts=1) (for one request of httpx: extensions={"forbear": False}'),
     (lambda: forbear.httpx.wrap(httpx.Client(), hints="ignore"), "RetryPolicy(hints='ignore')"),
+    (lambda: forbear.urllib3.Retry(breaker=None), "breaker=None, an option of RetryPoolManager"),
     (lambda: RetryPolicy().for_vendors(["openai"]), "write for_vendors('google', 'openai')"),
     (mount_late, "mount first, then for one host session.mount(host, RetryAdapter(policy))"),
     (lambda: forbear.requests.mount(requests.Session(), "https://", RetryPolicy()),
