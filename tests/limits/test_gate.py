@@ -178,6 +178,9 @@ def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it() -> 
         gate.answers(10.1)
         gate.fails(10.1)
     assert share_of(gate) == pytest.approx(0.32, abs=0.011)
+    for now in (11, 12, 13):
+        gate.answers(now, retry=True)
+    assert share_of(gate) == pytest.approx(0.32, abs=0.011), "retries show nothing of it"
 
 
 @pytest.mark.parametrize(
@@ -305,16 +308,18 @@ def test_a_process_that_goes_on_sending_lets_new_answers_decide() -> None:
     place = gate.holds(0)
     gate.answers(1.1, retry=True)
     assert gate.asks(place, 1.1) == pytest.approx(0.3)
+    gate.answers(2.1, retry=True)  # it has begun none for more than a second
+    assert place.cause is Cause.GOOD_RETRY
 
 
 def test_a_backlog_that_new_calls_cannot_feed_is_fed_by_its_retries() -> None:
     """1 call a second gathers 2 releases in 10 s of patience; 21 held are more than 2 × 10 × 1."""
     gate = Gate()
-    gate.is_dead(0)
-    places = [gate.holds(0) for _ in range(21)]
-    gate.begin(HERE, 1.0)
-    gate.answers(1.0, retry=True)
-    assert gate.asks(places[0], 1.0) == 0.0
+    gate.is_dead(100)
+    places = [gate.holds(100) for _ in range(21)]
+    gate.begin(HERE, 101)
+    gate.answers(101, retry=True)
+    assert gate.asks(places[0], 101) == 0.0
 
 
 def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept() -> None:
@@ -345,9 +350,16 @@ def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time() -> N
 # Probe.
 
 
-def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds() -> None:
+@pytest.mark.parametrize(
+    ("is_timeout", "expected"),
+    [
+        pytest.param(False, [1, 2, 4, 8, 8, 8], id="at once"),
+        pytest.param(True, [4, 8, 8, 8, 8, 8], id="timeouts: work may pile up"),
+    ],
+)
+def test_a_dead_origin_is_probed_more_and_more_rarely(is_timeout, expected):
     gate, now, sent_at = Gate(), 0.0, [0.0]
-    gate.fails(now, times=3)
+    gate.fails(now, times=3, is_timeout=is_timeout)
     while len(sent_at) < 7:
         place = gate.holds(now, patience=60)
         while wait := gate.asks(place, now):
@@ -355,10 +367,10 @@ def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds
         assert place.cause is Cause.PROBE
         sent_at.append(now)
         now += 0.01
-        gate.bad(HERE, now, sent_at[-1], 1.0, sent_at[-2])
+        gate.bad(HERE, now, sent_at[-1], 1.0, sent_at[-2], is_timeout)
     gaps = [later - sooner for sooner, later in itertools.pairwise(sent_at)]
     # The second failure of the burst was sent with the first, and is no second finding.
-    assert gaps == pytest.approx([1, 2, 4, 8, 8, 8])
+    assert gaps == pytest.approx(expected)
 
 
 def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the_outage() -> None:
@@ -392,6 +404,16 @@ def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> N
     assert gate.asks(second, 1.9) == pytest.approx(0.3)
     assert gate.asks(head, 1.9) == 0.0
     assert gate.asks(second, 1.9) == pytest.approx(0.3)
+
+
+def test_calls_far_behind_in_the_queue_of_a_dead_origin_ask_later_and_together() -> None:
+    """None before them was released, and an event loop that woke for each did little else."""
+    gate = Gate()
+    gate.is_dead(0)
+    places = [gate.holds(0) for _ in range(18)]
+    assert gate.asks(places[15], 0.1) == pytest.approx(0.3)
+    asks_in = [gate.asks(places[16], 0.11), gate.asks(places[17], 0.12)]
+    assert asks_in == pytest.approx([0.95 - 0.11, 0.95 - 0.12])
 
 
 def test_a_half_open_circuit_takes_its_probe_from_the_head() -> None:
@@ -497,16 +519,28 @@ def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once() -> 
 
 def test_a_queue_that_stands_while_others_are_answered_is_refused() -> None:
     gate = Gate()
-    gate.is_dead(0)
-    gate.holds(0)
-    gate.answers(0.9)
-    assert gate.may_hold(0.95) is not None, "it has stood for less than a second"
-    gate.answers(1.9)
-    gate.fails(1.95)
-    assert gate.may_hold(2.0) is None
-    assert gate.may_hold(12.0, patience=60) is not None, (
+    gate.is_dead(100)
+    gate.holds(100)
+    gate.answers(100.9)
+    assert gate.may_hold(100.95) is not None, "it has stood for less than a second"
+    gate.answers(101.9)
+    gate.fails(101.95)
+    assert gate.may_hold(102.0) is None
+    assert gate.may_hold(112.0, patience=60) is not None, (
         "nobody was answered for ten seconds: an outage"
     )
+
+
+def test_where_held_calls_pile_up_a_new_queue_begins_only_when_nobody_is_answered() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    place = gate.holds(0)
+    gate.answers(1.9)
+    assert gate.may_hold(2.0) is None
+    gate.drop(place)
+    gate.answers(2.5)
+    assert gate.may_hold(3.4) is None
+    assert gate.may_hold(3.6) is not None
 
 
 def test_a_queue_that_is_served_is_not_refused() -> None:
@@ -518,6 +552,31 @@ def test_a_queue_that_is_served_is_not_refused() -> None:
     assert [gate.asks(place, 2.0) for place in places[:4]] == [0.0] * 4
     gate.fails(2.1, times=3)
     assert gate.may_hold(2.2) is not None
+
+
+def test_a_queue_that_was_served_a_while_ago_is_refused() -> None:
+    """Two at 2 s and two at 3 s count 2.1 at 4.5 s, so 1.4 go in two seconds, and one is held; at
+    5.8 s they count 1.35, so 0.9 go.
+    """
+    gate = Gate()
+    gate.is_dead(0)
+    for _ in range(5):
+        gate.holds(0)
+    for now in (2.0, 3.0):
+        gate.answers(now, retry=True)
+    assert gate.held() == 1
+    gate.drop(gate.may_hold(4.5))
+    assert gate.may_hold(5.8) is None
+
+
+def test_a_call_may_be_held_for_an_origin_that_has_recovered_meanwhile() -> None:
+    """It has rested, and is known no more, when the call joins the queue."""
+    gate = Gate()
+    place = gate.holds(0)
+    for now in (0.1, 0.2, 0.3, 0.4, 0.5):
+        gate.begin(HERE, now)
+        gate.answers(now)
+    assert gate.asks(place, 0.5) == 0.0
 
 
 def test_cancelled_calls_are_not_remembered() -> None:

@@ -535,6 +535,37 @@ class Taken:
         self.is_taken = False
 
 
+def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure() -> None:
+    """Of 3.9 tokens two first attempts cost 2; two retries would leave an unhealthy origin."""
+    gate = RetryGate()
+    limits = limits_of(gate=gate)
+    calls = [told(limits, answer(503)) for _ in range(2)]
+    for call in calls:
+        planned(call, answer(503))
+    sent(a_call(limits), None, NOW + 1)
+    for call in calls:
+        sent(call, answer(503), NOW + 2)
+    assert gate.is_healthy(A)
+    for call in calls:  # nobody was answered since
+        planned(call, answer(503), NOW + 2)
+        sent(call, answer(503), NOW + 3)
+    assert not gate.is_healthy(A)
+
+
+def test_a_call_is_held_for_its_patience_after_its_backoff() -> None:
+    """Two and ten seconds; without patience it is sent into the outage."""
+    gate = RetryGate()
+    limits = limits_of(gate=gate)
+    for patience, is_held in ((None, False), (10.0, True)):
+        for _ in range(3):
+            call = told(limits, RESET, patience=patience, backoff=Fixed(2.0))
+            told(limits, answer(503))
+        assert planned(call, RESET) == (2.0, "backoff")
+        assert gate.held(A) == is_held
+    assert call.hold is not None
+    assert (call.hold.ready_at, call.hold.until) == (NOW + 2, NOW + 12)
+
+
 @pytest.mark.parametrize(
     ("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)], ids=["in time", "late", "over"]
 )
