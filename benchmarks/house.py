@@ -272,12 +272,13 @@ def source() -> dict[str, int]:
 
 
 def deep_classes(trees: list[ast.Module]) -> list[str]:
-    """Names of classes with more than two levels of our own above each other."""
+    """Names of classes with more than two levels of our own above each other; no protocols."""
     bases = {
         node.name: [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
+        and not any(ast.unparse(base).startswith("Protocol") for base in node.bases)
     }
 
     def depth(name: str, seen: frozenset[str] = frozenset()) -> int:

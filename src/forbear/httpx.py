@@ -18,7 +18,8 @@ except ImportError:
 
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
-from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client
+from .adapters.httpx.port import Library
+from .adapters.httpx.wrap import is_wrapped_client, unwrap_client, wrap_client
 from .core.checks import suggesting
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded

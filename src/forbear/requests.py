@@ -26,7 +26,7 @@ from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting, tool
 from .engine.calls import note_success
 from .engine.current import CURRENT
-from .engine.errors import warn
+from .engine.frames import warn
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from ..core.checks import shown
 from ..core.migration import translated
 from ..core.policy import RetryPolicy
-from ..engine.errors import warn
+from ..engine.frames import warn
 
 TAKES = {
     "forbear.httpx.wrap": "an httpx.Client or AsyncClient",

@@ -54,7 +54,7 @@ class Block:
         while own is not None and own.block is not self:
             own = own.outer
         if context is None or own is None:
-            from .errors import warn
+            from .frames import warn
 
             name = type(self).__name__.lower()
             warn(

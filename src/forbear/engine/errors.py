@@ -7,9 +7,6 @@ errors.py.
 
 from __future__ import annotations
 
-import signal
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import NO_EXTRAS, QUOTAS
@@ -18,8 +15,7 @@ from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.story import RECORD, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Sequence
 
     from ..core.call import Call
     from ..core.story import HedgeNotes
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     Lines = Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]
 
 
-OURS = ("forbear.", "urllib3.")  # modules whose lines nobody can change
-CHAIN = 32  # causes and contexts of an error that are inspected; clients make four or five
 # Root modules whose OSErrors come from the socket layer itself: PyPy's classes name the inner ones.
 # By name, since ``ssl`` may be missing, and is not imported to judge an error that is not its own.
 SOCKET_LAYER = frozenset({"builtins", "socket", "ssl", "_socket", "_ssl", "_cffi_ssl"})
@@ -88,95 +82,6 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
         if base.__name__ in SOCKET_FAILURES and is_socket_error(base):
             return SOCKET_FAILURES[base.__name__]
     return None
-
-
-def warn(text: str) -> None:
-    """Warn at the line, outside forbear and urllib3, that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)
-
-
-def let_signals_through(error: Exception) -> None:
-    """Raise what a signal handler raised, if the error is that or was made from it.
-
-    Such exceptions often derive from ``Exception``: Celery's SoftTimeLimitExceeded, recipes with
-    ``signal.alarm``. The handler's frame in their traceback identifies them. A library turns a
-    handler's TimeoutError into its own error, with the handler's as the cause.
-    """
-    handlers = {code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    cause: BaseException | None = error
-    for _ in range(CHAIN):
-        place = None if cause is None else cause.__traceback__
-        while place is not None:
-            if place.tb_frame.f_code in handlers:
-                raise cause  # type: ignore[misc]
-            place = place.tb_next
-        if cause is None:
-            return
-        cause = cause.__cause__ or cause.__context__  # httpcore drops causes but keeps contexts
-        # One that the caller is still handling has nothing to do with the error.
-        if cause and cause.__traceback__ and cause.__traceback__.tb_frame in frames_above():
-            return
-
-
-def frames_above() -> set[FrameType]:
-    """The running frames, without the caller's: its locals would hold a reference to itself."""
-    found: set[FrameType] = set()
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        found.add(frame)
-        frame = frame.f_back
-    return found
-
-
-def locals_of(error: BaseException, *roots: str) -> Iterator[Any]:
-    """The local names of the frames in these packages that an error came through, outermost first.
-
-    Of no other frame: reading ``f_locals`` of a running one, such as ours, would keep the error
-    alive.
-    """
-    place = error.__traceback__
-    while place is not None:
-        frame, place = place.tb_frame, place.tb_next
-        if frame.f_globals.get("__name__", "").partition(".")[0] in roots:
-            yield frame.f_locals
-
-
-def code_of(handler: object) -> object:
-    """The code of a function, a method, a partial or an object that can be called."""
-    if not callable(handler):
-        return None
-    handler = getattr(handler, "func", handler)
-    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
-
-
-def drop_frames(error: Exception) -> Exception:
-    """Drop the frames that the error and its causes came through.
-
-    They hold the call, which holds the error, and in urllib3 and httpcore the pool with its
-    sockets. Without this a call that succeeds in the end leaves all of that to the garbage
-    collector. An error that the caller was already handling when it made the call is a context
-    too, and the caller still needs its traceback, so it is left alone.
-    """
-    error.__traceback__ = None
-    chain = [error.__cause__, error.__context__]
-    if chain == [None, None]:
-        return error
-    handling = frames_above()
-    for _ in range(CHAIN):
-        if not chain:
-            break
-        one = chain.pop()
-        if (
-            one is not None
-            and one.__traceback__ is not None
-            and one.__traceback__.tb_frame not in handling
-        ):
-            one.__traceback__ = None
-            chain += one.__cause__, one.__context__
-    return error
 
 
 # After these on a reused connection, the idle connections of its origin may be stale as well.

@@ -19,7 +19,7 @@ from ..limits import Locked
 from ..limits.limits import Limits
 from . import events
 from .current import scope_of_call
-from .errors import let_signals_through, warn
+from .frames import let_signals_through, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,7 +24,8 @@ from .calls import (
     notify_outer_loops,
     refusal,
 )
-from .errors import classify_error, drop_frames
+from .errors import classify_error
+from .frames import drop_frames
 from .settings import OFF
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from ...core.call import Call
-    from .port import AiohttpPort
+    from .types import AiohttpPort
 
     Begin = Callable[[], Call]
 

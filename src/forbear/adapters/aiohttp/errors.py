@@ -14,7 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from ...core.outcome import Failure, FailureKind, Phase
-from ...engine.errors import locals_of
+from ...engine.frames import locals_of
 from ...errors import ForbearError
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Prefetched
     from ...engine.reading import Ending
-    from .port import AiohttpPort
+    from .types import AiohttpPort
 
 
 class Inspection(Pulled):

@@ -37,9 +37,9 @@ from ...engine.errors import (
     DeadlineCut,
     classify_status,
     has_error_event,
-    let_signals_through,
     note_quotas,
 )
+from ...engine.frames import let_signals_through
 from ...engine.reading import (
     DRAIN_BYTES,
     DRAIN_SECONDS,

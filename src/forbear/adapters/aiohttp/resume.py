@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...core.headers.ranges import Download
     from ...core.story import Story
     from ...engine.context import CallContext
-    from .port import AiohttpPort
+    from .types import AiohttpPort
 
     Begin = Callable[[], Call]
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...engine.errors import let_signals_through
+from ...engine.frames import let_signals_through
 from ...engine.reading import LATE, WHOLE, aread_pieces
 from ...engine.streams import stream_start
 from .bodies import ContentBody, Pulled
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...engine.reading import Ending, PrefetchResult
     from ...engine.streams import StreamStart
-    from .port import AiohttpPort
+    from .types import AiohttpPort
 
 
 def begin_stream(

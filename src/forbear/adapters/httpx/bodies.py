@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...core.story import SENT, SETTING
-from ...engine.errors import let_signals_through
+from ...engine.frames import let_signals_through
 from ...engine.reading import ENDLESS, LATE, WHOLE, PrefetchResult, aread_pieces, read_pieces
 from .connections import (
     UNKNOWN,
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
-    from ...engine.outgoing import Outgoing
-    from .port import HttpxPort
+    from .types import HttpxPort, Sent
 
-    Sent = Outgoing | None  # in the place of the request
     Reader = TypeVar("Reader", Arriving, AsyncArriving)
 
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from ...engine.clock import Clock
-    from .port import HttpxPort
+    from .types import HttpxPort
 
 NO_PHASES: frozenset[str] = frozenset()
 PHASE_OF = {

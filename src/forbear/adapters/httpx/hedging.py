@@ -26,8 +26,9 @@ from ...core.story import SETTING, Attempt, HedgeNotes
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.current import CURRENT
-from ...engine.errors import HedgeFinished, drop_frames
+from ...engine.errors import HedgeFinished
 from ...engine.events import HEDGED
+from ...engine.frames import drop_frames
 from ...engine.inspection import await_result, call_retry_if
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from ...core.outcome import Failure
     from ...engine.port import Inspection
     from ...limits.hedge import Hedge, Times
-    from .transport import AsyncHttpxPort
+    from .types import AsyncHttpxPort
 
 STOPS = frozenset({429, 503})  # the origin is overloaded already
 # No later moment changes these. "cancelled" ends: anyio cancels a task for an instant to connect.

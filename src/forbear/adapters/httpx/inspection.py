@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from httpx import Request
 
     from ...engine.reading import PrefetchResult
-    from .port import HttpxPort
+    from .types import HttpxPort
 
 
 class InspectedBody:
@@ -63,7 +63,8 @@ class InspectedBody:
         coding = self.response.headers.get("content-encoding")
         if coding is not None:
             check_decoded(coding, b"".join(stream.chunks))
-        return stream.chunks
+        chunks: Sequence[bytes] = stream.chunks
+        return chunks
 
     def seconds(self) -> float:
         """Seconds for which it may be read; raises BodyNotShown."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...engine.errors import let_signals_through, locals_of
+from ...engine.frames import let_signals_through, locals_of
 from .errors import CORES, chain
 
 if TYPE_CHECKING:

@@ -43,9 +43,10 @@ from .request import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
     from weakref import ref
 
-    from httpx import URL, Request, Response
+    from httpx import URL, ByteStream, Request, Response
 
     from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
     from ...engine.port import Inspection
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .bodies import PrefetchedBody
+    from .deadlines import Timeouts
     from .guard import Guard
     from .redirects import Hop
-    from .wrap import Library, Streams
 
     Lines = Sequence[tuple[str, str]]
 
@@ -501,3 +503,74 @@ class HttpxPort:
             status, request=original, extensions=extensions
         )
         return made
+
+
+class Library:
+    """One library of the family: its classes, and ours made of them."""
+
+    def __init__(
+        self,
+        module: ModuleType,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+    ) -> None:
+        # Sees through an alias of one library for the other.
+        self.name: str = module.HTTPError.__module__.partition(".")[0]
+        self.module = module
+        self.roots = (self.name, self.name.replace("httpx", "httpcore"))
+        self.circuit_open_error = circuit_open_error
+        self.deadline_exceeded = deadline_exceeded
+        self.own = module.HTTPTransport, module.AsyncHTTPTransport
+        self.byte_stream: type[ByteStream] = module.ByteStream
+        # Streams that stay as they are: read already, or watched by a forbear transport below.
+        self.ready: set[type] = {self.byte_stream}
+        self.sync = Streams(module, "Sync", self.ready)
+        self.asynchronous = Streams(module, "Async", self.ready)
+
+
+# Ours of each library, each with the module and the name of the part that is not the library's. The
+# libraries insist on streams and responses of their own classes.
+KINDS = {
+    "bounded": ("deadlines", "Bounded"),
+    "deadline_reads": ("deadlines", "DeadlineReads"),
+    "guard": ("guard", "BodyGuard"),
+    "inspection": ("inspection", "Inspection"),
+    "prefetched": ("bodies", "Prefetched"),
+    "resuming": ("resume", "Resuming"),
+    "shown": ("inspection", "Shown"),
+    "slotted": ("slots", "Slotted"),
+    "timeouts": ("deadlines", "Timeouts"),  # which is a class as it is
+}
+
+
+class Streams:
+    """Our classes of one flavour of one library; each is made when it is first needed."""
+
+    if TYPE_CHECKING:
+        bounded: Any
+        deadline_reads: Any  # of the synchronous flavour
+        guard: type[Guard]
+        inspection: Callable[..., Inspection]
+        prefetched: type[PrefetchedBody]
+        resuming: Any
+        shown: Any  # the response that ``retry_if`` is shown
+        slotted: Any
+        timeouts: type[Timeouts]
+
+    def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:
+        self._module, self._flavour, self._ready = module, flavour, ready
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> type:
+            place, part = KINDS[name]
+            theirs = "Response" if name == "shown" else f"{self._flavour}ByteStream"
+            prefix = self._flavour.removeprefix("Sync")
+            found = getattr(import_module(f"{__package__}.{place}"), prefix + part)
+            made = found
+            if name != "timeouts":
+                made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
+            made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
+            if name in ("prefetched", "resuming"):
+                self._ready.add(made)
+            return made

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
     from ...core.story import Story
-    from .port import HttpxPort
+    from .types import HttpxPort
 
 
 def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -> None:

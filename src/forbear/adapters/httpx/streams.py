@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ...engine.reading import PrefetchResult
     from ...engine.streams import StreamStart
-    from .bodies import Sent
-    from .port import HttpxPort
+    from .types import HttpxPort, Sent
 
 
 def begin_stream(
@@ -64,9 +63,10 @@ def await_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            body.close()  # type: ignore[attr-defined]
+            body.close()
         reset_lost(port.inner)
-        return body.break_off(port, response, error)
+        broken: Exception = body.break_off(port, response, error)
+        return broken
     body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure
 
@@ -93,8 +93,9 @@ async def aawait_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            await body.aclose()  # type: ignore[attr-defined]
+            await body.aclose()
         reset_lost(port.inner)
-        return body.break_off(port, response, error)
+        broken: Exception = body.break_off(port, response, error)
+        return broken
     body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure

@@ -28,14 +28,15 @@ from ...engine.calls import (
 )
 from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
-from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished, let_signals_through
+from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished
+from ...engine.frames import let_signals_through
 from ...engine.loop import drive, run
 from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import arrived
-from .port import HttpxPort
+from .port import HttpxPort, Library
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from ...engine.outgoing import Outgoing
     from ...engine.reading import PrefetchResult
     from ...limits.limits import Limits
-    from .wrap import Library
 
 HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 other streams read from the connection too
 current = CURRENT.get

@@ -5,99 +5,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ...core.checks import shown
 from ...core.policy import RetryPolicy
-from ...engine.errors import warn
+from ...engine.frames import warn
 from ...engine.settings import PREFETCH, Settings, options_of_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import ModuleType
     from typing import Never
 
-    from httpx import ByteStream
-
-    from ...engine.port import Inspection as Inspected
-    from ...errors import CircuitOpenError, DeadlineExceeded
-    from .bodies import PrefetchedBody
-    from .deadlines import Timeouts
-    from .guard import Guard
-    from .transport import AsyncRetrying, SyncRetrying
-
-
-class Library:
-    """One library of the family: its classes, and ours made of them."""
-
-    def __init__(
-        self,
-        module: ModuleType,
-        circuit_open_error: type[CircuitOpenError],
-        deadline_exceeded: type[DeadlineExceeded],
-    ) -> None:
-        # Sees through an alias of one library for the other.
-        self.name: str = module.HTTPError.__module__.partition(".")[0]
-        self.module = module
-        self.roots = (self.name, self.name.replace("httpx", "httpcore"))
-        self.circuit_open_error = circuit_open_error
-        self.deadline_exceeded = deadline_exceeded
-        self.own = module.HTTPTransport, module.AsyncHTTPTransport
-        self.byte_stream: type[ByteStream] = module.ByteStream
-        # Streams that stay as they are: read already, or watched by a forbear transport below.
-        self.ready: set[type] = {self.byte_stream}
-        self.sync = Streams(module, "Sync", self.ready)
-        self.asynchronous = Streams(module, "Async", self.ready)
-
-
-# Ours of each library, each with the module and the name of the part that is not the library's. The
-# libraries insist on streams and responses of their own classes.
-KINDS = {
-    "bounded": ("deadlines", "Bounded"),
-    "deadline_reads": ("deadlines", "DeadlineReads"),
-    "guard": ("guard", "BodyGuard"),
-    "inspection": ("inspection", "Inspection"),
-    "prefetched": ("bodies", "Prefetched"),
-    "resuming": ("resume", "Resuming"),
-    "shown": ("inspection", "Shown"),
-    "slotted": ("slots", "Slotted"),
-    "timeouts": ("deadlines", "Timeouts"),  # which is a class as it is
-}
-
-
-class Streams:
-    """Our classes of one flavour of one library; each is made when it is first needed."""
-
-    if TYPE_CHECKING:
-        bounded: Any
-        deadline_reads: Any  # of the synchronous flavour
-        guard: type[Guard]
-        inspection: Callable[..., Inspected]
-        prefetched: type[PrefetchedBody]
-        resuming: Any
-        shown: Any  # the response that ``retry_if`` is shown
-        slotted: Any
-        timeouts: type[Timeouts]
-
-    def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:
-        self._module, self._flavour, self._ready = module, flavour, ready
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> type:
-            place, part = KINDS[name]
-            theirs = "Response" if name == "shown" else f"{self._flavour}ByteStream"
-            prefix = self._flavour.removeprefix("Sync")
-            found = getattr(import_module(f"{__package__}.{place}"), prefix + part)
-            made = found
-            if name != "timeouts":
-                made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
-            made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
-            if name in ("prefetched", "resuming"):
-                self._ready.add(made)
-            return made
+    from .port import Library
+    from .types import Retrying
 
 
 # A client looks these up first, and fails here if it got the transport of the other flavour.
@@ -119,7 +40,7 @@ ASYNC = Flavour("AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_reques
 
 
 def set_up(
-    transport: SyncRetrying | AsyncRetrying,
+    transport: Retrying,
     library: Library,
     flavour: Flavour,
     inner: object,
@@ -162,7 +83,7 @@ def missing_attribute(transport: object, library: str, flavour: Flavour, name: s
     raise AttributeError(message, name=name, obj=transport)
 
 
-def described(transport: SyncRetrying | AsyncRetrying) -> str:
+def described(transport: Retrying) -> str:
     name = f"{type(transport).__module__}.{type(transport).__name__}"
     return f"<{name} {transport.limits!r} over {type(transport.inner).__name__}>"
 
@@ -231,7 +152,7 @@ def wrap_client(
     client: Any,
     policy: RetryPolicy | None,
     options: Mapping[str, object],
-    classes: tuple[type[SyncRetrying | AsyncRetrying], ...],
+    classes: tuple[type[Retrying], ...],
 ) -> None:
     """Put a retrying transport around each of a built client's own."""
     check_client(library, client)
@@ -241,9 +162,9 @@ def wrap_client(
             "this client is wrapped already; call unwrap(client) first to change its policy"
         )
     named = options_of_client(policy, options)
-    wrappers: dict[int, SyncRetrying | AsyncRetrying] = {}
+    wrappers: dict[int, Retrying] = {}
 
-    def wrapped(inner: object) -> SyncRetrying | AsyncRetrying | None:
+    def wrapped(inner: object) -> Retrying | None:
         if inner is None:  # a mount that means "no proxy here"
             return None
         if id(inner) not in wrappers:

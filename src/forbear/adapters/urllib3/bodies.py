@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
-from ...engine.errors import let_signals_through
+from ...engine.frames import let_signals_through
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, read_pieces
 from .deadlines import PIECE, TimedSocket, is_over, read_briefly
 

@@ -29,7 +29,8 @@ from urllib3.util import Timeout, wait_for_read
 
 from ...engine.calls import free_slot
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.errors import DeadlineCut, let_signals_through, locals_of
+from ...engine.errors import DeadlineCut
+from ...engine.frames import let_signals_through, locals_of
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, is_readable
 from .errors import mark_unsent, tree
 

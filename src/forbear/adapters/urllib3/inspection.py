@@ -27,7 +27,7 @@ from .deadlines import is_over
 
 if TYPE_CHECKING:
     from ...core.call import Call
-    from .port import AnyPort, AnyResponse, Urllib3Port
+    from .types import AnyPort, AnyResponse, Urllib3Port
 
 
 def inspect(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse) -> AnyResponse:

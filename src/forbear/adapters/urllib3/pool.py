@@ -10,7 +10,7 @@ from urllib3.util import Retry, Timeout, parse_url
 
 from ...core.request import DEFAULT_PORTS
 from ...core.story import RECORD
-from ...engine.errors import warn
+from ...engine.frames import warn
 from .port import Urllib3Port
 from .request import Urllib3Request, least, origin_at
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
@@ -60,8 +60,7 @@ from .errors import classify, tree
 from .request import Urllib3Request, clamped, field_lines, has_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterator
 
     from urllib3.util import Timeout
 
@@ -71,14 +70,7 @@ if TYPE_CHECKING:
     from ...engine.context import CallContext
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .resume import PartialBody
-
-    AnyPort: TypeAlias = "Urllib3Port[Any]"
-
-    class EitherResponse(Protocol):
-        @property
-        def headers(self) -> MutableMapping[str, str]: ...
-        def close(self) -> None: ...
+    from .types import EitherResponse, PartialBody
 
 
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
@@ -91,12 +83,17 @@ class Urllib3Port(Generic[AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     if TYPE_CHECKING:
-        status_of: Callable[[AnyResponse], int]
-        body_of: Callable[[AnyResponse], bytes]  # that was read
-        raw_of: Callable[[AnyResponse], HTTPResponse]
-        start_of: Callable[..., object]  # where a file body stood when the request was made
-        is_redirect: Callable[[AnyResponse], object]  # will the caller follow the response?
 
+        @staticmethod
+        def status_of(response: AnyResponse, /) -> int: ...
+        @staticmethod
+        def body_of(response: AnyResponse, /) -> bytes: ...  # that was read
+        @staticmethod
+        def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
+        @staticmethod
+        def start_of(original: Any, /) -> object: ...  # where a file body stood at first
+        @staticmethod
+        def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def timeout_of(self, call: Call) -> Timeout: ...

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from urllib3.util.timeout import _TYPE_DEFAULT
 
-    from .resume import PartialBody
+    from .types import PartialBody
 
 PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
 

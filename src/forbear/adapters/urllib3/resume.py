@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.event_streams import EventStream
     from ...core.story import Story
-    from .port import AnyPort, AnyResponse, Urllib3Port
     from .request import Urllib3Request
-    from .streams import Again
+    from .types import Again, AnyPort, AnyResponse, Urllib3Port
 
 
 def watch_body(
@@ -85,7 +84,7 @@ def join(
     Then the next attempt requests the whole body anew.
     """
     partial, raw = view.partial, port.raw_of(response)
-    assert partial is not None
+    assert isinstance(partial, PartialBody)
     at = partial.continue_in(raw)
     if at is None:
         if not is_cut_off(raw):  # else it may have been the rest

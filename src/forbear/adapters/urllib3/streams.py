@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
-from ...engine.errors import let_signals_through
+from ...engine.frames import let_signals_through
 from ...engine.reading import LATE, note_prefetch, read_pieces
 from ...engine.resume import SyncResumable
 from ...engine.streams import stream_start, whole_events
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.event_streams import WholeEvents
     from ...engine.streams import StreamStart
     from .bodies import PieceFile
-    from .port import AnyPort, AnyResponse, Urllib3Port
+    from .types import AnyPort, AnyResponse, Urllib3Port
 
 
 class StreamBody(RawBody):

@@ -1,0 +1,75 @@
+"""Types: the port of requests and urllib3, as the parts see it that are loaded late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from urllib3 import HTTPResponse
+
+from ...engine.port import Port, StreamPort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from ...core.call import Call
+    from ...core.headers.ranges import Download
+    from ...core.policy import RetryPolicy
+    from ...core.story import Story
+    from ...engine.clock import Clock
+
+    AnyPort: TypeAlias = "Urllib3Port[Any]"
+
+
+class EitherResponse(Protocol):
+    """A response of requests or of urllib3."""
+
+    @property
+    def headers(self) -> MutableMapping[str, str]: ...
+    def close(self) -> None: ...
+
+
+AnyResponse = TypeVar("AnyResponse", bound=EitherResponse)
+
+
+class PartialBody(Protocol):
+    """A large body that broke inside the loop (resume.py)."""
+
+    is_broken: bool
+    rest: Download | None
+
+    def note_break(self, call: Call) -> bool: ...
+    def fields(self) -> tuple[tuple[str, str], ...]: ...
+
+
+class Begun(Protocol):
+    """The response that a stream of events has begun with (resume.py)."""
+
+    story: Story | None
+
+
+class Again(Protocol):
+    """A stream of events that is requested again (streams.py)."""
+
+    @property
+    def original(self) -> Begun: ...
+    def request(self, error: Exception | None) -> HTTPResponse | None: ...
+
+
+class Urllib3Port(Port[AnyResponse], StreamPort, Protocol[AnyResponse]):
+    """The port that requests and urllib3 share (port.py)."""
+
+    clock: Clock
+
+    @property
+    def status_of(self) -> Callable[[AnyResponse], int]: ...
+    @property
+    def raw_of(self) -> Callable[[AnyResponse], HTTPResponse]: ...
+    def load(self, request: Any, response: AnyResponse) -> None: ...
+    def loads(self, view: Any, policy: RetryPolicy, response: AnyResponse) -> bool: ...
+    def left(self, call: Call) -> float | None: ...
+    def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
+    def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
+    def bound_reading(self, call: Call, raw: HTTPResponse) -> None: ...
+    def drain(self, call: Call, response: AnyResponse) -> None: ...
+    def free_to_caller(self, call: Call, raw: HTTPResponse) -> None: ...
+    def keep_slot(self, call: Call, raw: HTTPResponse) -> None: ...
