@@ -597,6 +597,7 @@ GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other librarie
     (mount_late, "mount first, then for one host session.mount(host, RetryAdapter(policy))"),
     (lambda: forbear.requests.mount(requests.Session(), "https://", RetryPolicy()),
         "for one: session.mount(prefix, RetryAdapter(policy))"),
+    (lambda: forbear.httpx.wrap(httpx.Client(), RetryPolicy), "write policy=RetryPolicy()"),
     (lambda: forbear.httpx.wrap(httpx.Client(), RetryPolicy(), RetryBudget()),
         "wrap takes client and policy by position; give the rest by name"),
     (lambda: Exponential(multiplier=0.5, max=10), "write base=0.5, cap=10"),

@@ -389,7 +389,7 @@ def test_every_sending_counts(attempts: int, is_retried: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "attempts", "is_retried"), [(1, 1, False), (3, 3, True), (3, 4, False)]
+    ("most", "attempts", "is_retried"), [(1, 1, False), (2, 2, True), (3, 3, True), (3, 4, False)]
 )
 def test_a_stale_connection_takes_no_attempt_once(most, attempts, is_retried):
     """Whenever it was met; but ``max_attempts=1`` is sent once."""

@@ -243,6 +243,8 @@ A_DAY = {"@type": "google.rpc.QuotaFailure", "violations": [{"quotaId": "Request
         ("anthropic", sse("message_start", {"type": "message_start"}), None),
         ("openai", openai("server_error"), (500, NO_HINT)),
         ("openai", openai("rate_limit_exceeded"), (429, NO_HINT)),
+        ("openai", openai("rate_limit_error"), (429, NO_HINT)),
+        ("openai", openai("rate_limit"), (429, NO_HINT)),
         ("openai", openai("insufficient_quota"), (429, NO)),
         ("openai", openai("invalid_prompt"), None),
         ("openai", sse("error", {"type": "error", "code": "server_error"}), (500, NO_HINT)),

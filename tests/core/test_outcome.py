@@ -123,7 +123,8 @@ def test_the_url_is_origin_path_and_query() -> None:
     ("http", "a", None, "http://a:80"), ("http", "a", 443, "http://a:443"),
     ("https", "::1", 8443, "https://[::1]:8443"), ("http", "[2001:DB8::A]", None,
         "http://[2001:db8::a]:80"),
-    ("wss", "a", None, "wss://a:443"), ("gopher", "a", None, "gopher://a:0"),
+    ("ws", "a", None, "ws://a:80"), ("wss", "a", None, "wss://a:443"),
+    ("gopher", "a", None, "gopher://a:0"),
 ])  # fmt: skip
 def test_an_origin_has_its_port_and_its_host_in_lower_case(scheme, host, port, origin):
     assert origin_of(scheme, host, port) == origin

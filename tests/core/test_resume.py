@@ -84,7 +84,7 @@ def test_what_cannot_be_resumed(status, lines, asked, method):
 
 
 @pytest.mark.parametrize(("lines", "validator"), [
-    ((("ETag", '"a"'),), '"a"'), ((("ETag", '""'),), '""'),
+    ((("ETag", '"a"'),), '"a"'), ((("ETag", '""'),), '""'), ((("ETag", '"!~"'),), '"!~"'),
     ((("ETag", '"a"'), ("Last-Modified", NOON), ("Date", NOON)), '"a"'),
     ((("ETag", 'W/"a"'),), None),
     ((("ETag", 'W/"a"'), ("Last-Modified", NOON), ("Date", NOON_AND_1)), None),

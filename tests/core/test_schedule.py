@@ -105,6 +105,8 @@ CASES = {
         FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=3.0)), 0.0, 3.0 + 1.0 + 2.0),
     "one that is never the longest": (
         FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=0.2)), 0.0, WAITS),
+    "one attempt has no fast first retry": (
+        FULL.replace(max_attempts=1, backoff=Exponential(0.5, 30.0, fast_first=3.0)), 0.0, 0.0),
     "a hint counts with its spread": (
         OBEYS.replace(max_retry_after=60.0, hint_spread=0.1), 2.0, 8 + 3 * 66),
     "the longer of hint and backoff: any answer may name a time or none": (

@@ -257,6 +257,39 @@ def test_who_waits_for_a_server_that_has_throttled_waits_on() -> None:
     assert limit.in_flight() == before
 
 
+def a_call(limits: Limits, tenant: str = "one") -> Call:
+    request = Request("GET", A, [("Authorization", tenant)])
+    return Call(RetryPolicy(), request, limits, NOW, 5)
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
+)
+def test_which_tenants_share_slots(scope: Any, is_shared: bool) -> None:
+    limits = Limits(concurrency=ConcurrencyLimit(1, adaptive=False, scope=scope))
+    assert limits.admit(a_call(limits), NOW) == 0
+    assert (limits.admit(a_call(limits, "two"), NOW) != 0) is is_shared
+
+
+@pytest.mark.parametrize(
+    ("releases", "endless", "is_kept"),
+    [(None, False, True), (None, True, False), ("body", True, True), ("headers", False, False)],
+)
+def test_a_body_keeps_the_slot_of_its_call(releases: Any, endless: bool, is_kept: bool) -> None:
+    """Until it is read, closed, or its rest is requested: that takes a slot of its own."""
+    limit = ConcurrencyLimit(2, adaptive=False, releases=releases)
+    limits = Limits(concurrency=limit)
+    call = a_call(limits)
+    assert limits.admit(call, NOW) == 0
+    [slot] = (slot for scope in limit._scopes.values() for slot in scope.taken)
+    assert slot.hand_over(endless=endless) is is_kept
+    assert limit.in_flight() == is_kept
+    limits.leave(call, NOW)
+    assert limit.in_flight() == is_kept
+    assert limits.admit(call, NOW) == 0
+    assert limit.in_flight() == 1
+
+
 def observed(
     limits: Limits, failure: Failure | None, seconds: float = 0.05, calls: int = 400
 ) -> int:

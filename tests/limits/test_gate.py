@@ -97,7 +97,7 @@ NAMED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429, Hint(1.0, None, "retry-
 @pytest.mark.parametrize(
     ("failure", "first", "again"),
     [
-        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 404), -1.0, -1.0, id="works"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 400), -1.0, -1.0, id="works"),
         pytest.param(NAMED, 0.0, 1.0, id="a 429 again although its time was obeyed"),
         pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 0.0, 0.0, id="a 429"),
         pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 202), 0.0, 0.0, id="polling"),

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear import Pacing
+from forbear import Pacing, RetryPolicy
+from forbear.core.call import QUOTAS, Call
 from forbear.core.headers.quota import Quota, read_quotas
+from forbear.core.request import Request
+from forbear.limits.limits import Limits
 from forbear.limits.pacing import ASKS_AGAIN, LEAST_TIME, ROUNDING, TIMES, Turn
 
 NOW = 1_000.0
@@ -274,6 +277,22 @@ def test_whatever_a_server_says_nobody_waits_longer_than_a_window(
                 at += max(wait, 1e-6)
             assert at - now <= 10 + ROUNDING + 1e-6
             pacing.end(turn)
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
+)
+def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
+    limits = Limits(pacing=Pacing(scope=scope))
+    first, second = (
+        Call(RetryPolicy(), Request("GET", A, [("Authorization", tenant)]), limits, NOW, 5)
+        for tenant in ("one", "two")
+    )
+    assert limits.admit(first, NOW) == 0
+    first.sending(NOW)
+    first.notes[QUOTAS] = (Quota("requests", 0, 10, 100, 10),)
+    limits.observe(first, None, NOW)
+    assert (limits.admit(second, NOW) != 0) is is_shared
 
 
 def test_what_is_wrong_is_said_at_once() -> None:
