@@ -152,7 +152,9 @@ def test_corpus():
         request = Request(case["method"], "http://origin.example:80", headers)
         call = Call(RetryPolicy(), request, Limits(), 0.0, 4)
         call.sending(0.0)
-        call.guard = SimpleNamespace(ready=case["body"] != "one-shot" or not case["body_read"])
+        call.request.guard = SimpleNamespace(
+            ready=case["body"] != "one-shot" or not case["body_read"]
+        )
         verdict, label = decide(call, failure, 0.0), expect["reason"]
         if expect["may_retry"]:
             assert isinstance(verdict, SendAgain), case["id"]

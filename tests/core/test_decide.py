@@ -75,7 +75,7 @@ def a_call(
         if name == "held":
             call.add_to_story(name, value)
         else:
-            setattr(call if hasattr(call, name) else call.own_extras(), name, value)
+            setattr(call.request if name == "guard" else call, name, value)
     return call
 
 
@@ -113,14 +113,14 @@ GONE = SimpleNamespace(ready=False)  # a body that was read and cannot be read a
 # Each row lifts the objection that the row before met: what is named next is the next rule.
 AGAINST_AN_ANSWER: list[tuple[dict[str, Any], Any]] = [
     ({}, GiveUp(Reason.DEADLINE)),  # the deadline has ended the attempt
-    ({"is_cut_by_deadline": False}, None),  # 1: 404
+    ({"barred": Reason.CALLER_SAID_NO}, None),  # 1: 404
     ({"status": 503}, GiveUp(Reason.SERVER_SAID_NO)),  # 2
     ({"lines": [REPLAYED]}, GiveUp(Reason.CALLER_SAID_NO)),
-    ({"retry_if_result": None}, GiveUp(Reason.REPLAYED_RESPONSE)),
+    ({"barred": Reason.NESTED_CALL}, GiveUp(Reason.REPLAYED_RESPONSE)),
     ({"headers": ()}, GiveUp(Reason.METHOD_NOT_REPLAYABLE)),  # 4
     ({"headers": KEY, "lines": []}, GiveUp(Reason.BODY_CONSUMED)),  # 5
     ({"guard": None}, GiveUp(Reason.NESTED_CALL)),
-    ({"nested": False}, GiveUp(Reason.ATTEMPTS_EXHAUSTED)),  # 6
+    ({"barred": None}, GiveUp(Reason.ATTEMPTS_EXHAUSTED)),  # 6
     ({"attempts": 1}, GiveUp(Reason.STRATEGY_FAILED)),  # refused before the first attempt
     ({"stop": None}, GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0)),  # 7
     ({"after": 2}, GiveUp(Reason.DEADLINE, 2.0)),  # 8
@@ -136,10 +136,10 @@ AGAINST_AN_ANSWER: list[tuple[dict[str, Any], Any]] = [
 def test_the_rules_in_their_order(step: int) -> None:
     """A caller who mends the cause that is named meets the next one, and no surprise."""
     facts: dict[str, Any] = {
-        "status": 404, "after": 61, "lines": [NO, REPLAYED], "headers": KEY, "is_cut_by_deadline": True,
-        "guard": GONE, "nested": True, "attempts": 5, "deadline_at": 1.0, "key_until": 0.5,
+        "status": 404, "after": 61, "lines": [NO, REPLAYED], "headers": KEY, "barred": Reason.DEADLINE,
+        "guard": GONE, "attempts": 5, "deadline_at": 1.0, "key_until": 0.5,
         "stop": GiveUp(Reason.STRATEGY_FAILED), "breaker": BREAKER, "budget": no_tokens(),
-        "gate": unhealthy(max_held=0), "retry_if_result": False,
+        "gate": unhealthy(max_held=0),
     }  # fmt: skip
     for changes, _ in AGAINST_AN_ANSWER[: step + 1]:
         facts |= changes
@@ -163,7 +163,7 @@ def test_what_can_never_succeed_is_never_repeated(kind: FailureKind, reason: Rea
     """Rule 3 (S9), before rules 4 and 5, whatever method, key or phase."""
     for method, headers in (("GET", ()), ("POST", KEY), ("POST", ())):
         for phase in Phase:
-            call = a_call(STEADY, method, headers, guard=GONE, nested=True)
+            call = a_call(STEADY, method, headers, guard=GONE, barred=Reason.NESTED_CALL)
             assert decide(call, Failure(kind, phase), 0.0) == GiveUp(reason)
 
 
@@ -331,7 +331,9 @@ NO_METHOD, OUTDATED = GiveUp(Reason.METHOD_NOT_REPLAYABLE), GiveUp(Reason.KEY_EX
         pytest.param(
             "POST", (), 429, {"guard": GONE}, GiveUp(Reason.BODY_CONSUMED), id="body is gone"
         ),
-        pytest.param("POST", (), 429, {"nested": True}, GiveUp(Reason.NESTED_CALL), id="nested"),
+        pytest.param(
+            "POST", (), 429, {"barred": Reason.NESTED_CALL}, GiveUp(Reason.NESTED_CALL), id="nested"
+        ),
         pytest.param("POST", (), 429, {"attempts": 5}, GiveUp(Reason.ATTEMPTS_EXHAUSTED), id="5th"),
     ],
 )
@@ -366,13 +368,13 @@ def test_a_body_that_was_read_is_not_sent_again(failure: Failure) -> None:
     """Never an empty or half body, whatever else would allow the retry. (S3)"""
     call = a_call(STEADY, "POST", KEY, guard=GONE)
     assert decide(call, failure, 0.0) == GiveUp(Reason.BODY_CONSUMED)
-    call.guard = SimpleNamespace(ready=True)
+    call.request.guard = SimpleNamespace(ready=True)
     assert decide(call, failure, 0.0) == AGAIN
 
 
 def test_a_body_that_progressed_is_nobody_elses_to_repeat() -> None:
     """A loop above would begin anew; ours asks for the rest."""
-    call = a_call(nested=True)
+    call = a_call(barred=Reason.NESTED_CALL)
     assert decide(call, RESET, 0.0) == GiveUp(Reason.NESTED_CALL)
     went_on = Failure(FailureKind.RESET, Phase.ANSWERED, progress=True)
     assert decide(call, went_on, 0.0) == AGAIN

@@ -77,8 +77,7 @@ class Oracle:
     deadline_at: float = inf
     key_until: float = inf
     body_is_gone: bool = False
-    nested: bool = False
-    caller_says_no: bool = False
+    barred: Reason | None = None  # by the caller, or by another retry loop
     stop: GiveUp | None = None
     was_executed: bool = False  # an attempt so far, as far as anybody can know
     attempts: int = 0
@@ -109,7 +108,7 @@ class Oracle:
                 return None
             if outcome.advice is False:  # 2
                 return GiveUp(Reason.SERVER_SAID_NO)
-            if self.caller_says_no:
+            if self.barred is Reason.CALLER_SAID_NO:
                 return GiveUp(Reason.CALLER_SAID_NO)
             is_replayed = self.keyed and "true" in outcome.named("idempotent-replayed")  # S6
             if is_replayed and outcome.advice is None:
@@ -125,7 +124,7 @@ class Oracle:
             return GiveUp(Reason.KEY_EXPIRED)
         if self.body_is_gone:  # 5
             return GiveUp(Reason.BODY_CONSUMED)
-        if self.nested:
+        if self.barred is Reason.NESTED_CALL:
             return GiveUp(Reason.NESTED_CALL)
         has_spare = self.stale and policy.max_attempts > 1  # one more than the policy says
         if self.attempts >= policy.max_attempts + bool(has_spare):  # 6

@@ -241,8 +241,9 @@ situations = st.fixed_dictionaries(
         "deadline_at": st.sampled_from([inf, inf, 0.5, 2.0, 8.0]),
         "key_until": st.sampled_from([inf, inf, 0.5, 2.0, 8.0]),
         "body_is_gone": rarely,
-        "nested": rarely,
-        "caller_says_no": rarely,
+        "barred": st.sampled_from(
+            [None, None, None, None, Reason.CALLER_SAID_NO, Reason.NESTED_CALL]
+        ),
         "stop": st.sampled_from([None, None, None, GiveUp(Reason.CIRCUIT_OPEN, 1.0)]),
     }
 )
@@ -264,12 +265,8 @@ def begun(oracle: Oracle, limits: Limits, start: float) -> Call:
     call = Call(policy, Request(oracle.method, ORIGIN, lines), limits, start, policy.max_attempts)
     oracle.deadline_at = call.deadline_at = oracle.deadline_at + start
     oracle.key_until = call.key_until = oracle.key_until + start
-    call.guard = SimpleNamespace(ready=not oracle.body_is_gone)
+    call.request.guard = SimpleNamespace(ready=not oracle.body_is_gone)
     call.stop, call.random = oracle.stop, lambda: oracle.draw
-    if oracle.nested:
-        call.own_extras().nested = True
-    if oracle.caller_says_no:
-        call.retry_if_result = False
     return call
 
 
@@ -296,6 +293,7 @@ def test_each_retry_is_decided_by_the_ten_rules(
         call = begun(oracle, limits, clock.monotonic())
         for end in outcomes:
             call.sending(clock.monotonic())
+            call.barred = oracle.barred
             clock.advance(elapsed)
             now = clock.monotonic()
             left = budget.tokens(ORIGIN, now)

@@ -390,7 +390,7 @@ def play_one(
             now += outage.takes
             if now > call.deadline_at:
                 now, failure = call.deadline_at, TIMED_OUT
-                call.own_extras().is_cut_by_deadline = True
+                call.barred = Reason.DEADLINE
         limits.observe(call, failure, now)
         if failure is None:
             return LoneCall(sent, now, None), waits

@@ -9,17 +9,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from .outcome import Reason
 from .story import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from enum import StrEnum
 
     from .event_streams import EventStream
     from .events import Event
-    from .headers.fields import Line
     from .headers.ranges import Download, Repeat
-    from .outcome import Failure, GiveUp, Hint, Refusal
+    from .outcome import Failure, GiveUp, Refusal
     from .policy import RetryPolicy
     from .request import Request
     from .story import HedgeNotes
@@ -52,6 +52,18 @@ SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call ha
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
 SLOT = "slot"  # of the concurrency limit (limits/concurrency.py), from the queue to the end
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
+PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
+HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
+RETRY_IF = "retry_if"  # what it returned
+BODY_HINT = "body hint"  # a vendor's, in the body of the last response
+# The deadline of the request that is being answered ended the attempt so soon that this says
+# nothing about its origin.
+CUT_BY_INCOMING = "cut by incoming"
+IS_REUSED = "is reused"  # it broke on a connection that had carried a request before
+# The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
+# called; missing: there is none.
+PREPARED_FOR = "prepared for"
+NUMBER = "number"  # identifies the call in events and logs, from the first of them on
 KEPT = "kept"  # the last response, read, while the call is held
 DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
@@ -170,33 +182,6 @@ class SharedLimits(Limit, Protocol):
     def budget_scope(self, call: Call) -> str: ...
 
 
-class Extras:
-    """State that few calls need. Made with the first of it (``Call.own_extras``)."""
-
-    number = 0  # identifies the call in events and logs; 0 until the first of them
-    nested = False  # another loop, above or below, already retries the request
-    inspection: Any = None  # what ``retry_if`` was given by the fast path; no result is known yet
-    body_hint: Hint | None = None  # a vendor's, in the body of the last response
-    is_cut_by_deadline = False  # the deadline has ended the last attempt
-    # The deadline of the request that is being answered ended it so soon that this says nothing
-    # about its origin.
-    cut_by_incoming_deadline = False
-    is_reused = False  # it broke on a connection that had carried a request before
-    # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
-    # called; None: there is none.
-    prepared_for: str | None = None
-
-
-class NoExtras(Extras):
-    """Those of all calls that have none of their own."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} would be set for all calls; use call.own_extras()")
-
-
-NO_EXTRAS = NoExtras()
-
-
 class Progress:
     """How far a call has come in the schedule of its policy."""
 
@@ -213,12 +198,10 @@ class Call:
     """The state of one call. Not shared between threads; lives as long as its request."""
 
     __slots__ = (
-        "attempts", "body_error", "context", "deadline_at", "decided_at", "extras", "guard",
-        "header_lines", "history", "hold", "inspects_responses", "is_under_way", "key_until",
-        "last_error", "limits", "listeners", "live", "most_attempts",
-        "notes", "origin", "outgoing", "policy", "prefetch_result", "random",
-        "request", "resumption", "retry_if_result", "sent_at", "sent_to",
-        "started_at", "status", "stop",
+        "attempts", "barred", "context", "deadline_at", "decided_at", "history", "hold",
+        "is_under_way", "key_until", "last_error", "limits", "live", "most_attempts", "notes",
+        "origin", "outgoing", "policy", "random", "request", "sent_at", "sent_to", "started_at",
+        "status", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -230,15 +213,9 @@ class Call:
         self.random = limits.random
         # What limits and the like keep of the call, each under its own key.
         self.notes: dict[object, Any] = {}
-        self.extras: Extras = NO_EXTRAS  # to set some of it, take ``own_extras()``
         # The request as it is sent, where forbear adds, bounds or replays something.
         self.outgoing: Any = None
-        # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
-        self.guard: Any = None
-        self.resumption: Resumption | None = None  # the download whose rest is requested
         self.context: Any = None  # what the enclosing blocks say (engine/context.py)
-        # In addition to the transport's own.
-        self.listeners: tuple[Callable[[Event], object], ...] = ()
 
         self.started_at = now
         self.decided_at = now  # when the wait that begins was decided: its seconds count from then
@@ -258,24 +235,13 @@ class Call:
         # The response in hand, or the error of a first attempt: an interruption closes it.
         self.live: Any = None
         self.status: int | None = None
-        self.header_lines: Iterable[Line] = ()  # of the response, if one may be a hint
-        # ``retry_if`` or a vendor's body hint may decide, so responses are inspected before judged.
-        self.inspects_responses = False
-        self.retry_if_result: bool | None = None  # what ``retry_if`` returned
-        # How far the body was prefetched; None: not at all.
-        self.prefetch_result: Prefetched | None = None
-        self.body_error: Exception | None = None  # what broke the body
+        # Why this outcome ends the call, whatever else is decided: the deadline has ended the
+        # attempt, the caller said no, or another loop, above or below, retries the request.
+        self.barred: Reason | None = None
         self.last_error: Exception | None = None  # of the attempt, if that is retried
 
         self.history: list[Attempt] = []  # the attempts that are judged
         self.stop: GiveUp | None = None  # why there will be no further attempt, once that is known
-
-    def own_extras(self) -> Extras:
-        """Return the extras of this call, to set some of them."""
-        extras = self.extras
-        if extras is NO_EXTRAS:
-            extras = self.extras = Extras()
-        return extras
 
     @property
     def awaits_hook(self) -> bool:
@@ -284,7 +250,41 @@ class Call:
         A request that it sends, such as a login, may need a slot, a turn or a permit too: if all
         are taken by calls that wait for their hooks, nobody would ever go on.
         """
-        return self.extras.prepared_for not in (None, self.origin)
+        prepared_for: str = self.notes.get(PREPARED_FOR, self.origin)
+        return prepared_for != self.origin
+
+    @property
+    def guard(self) -> Any:
+        """The body, if it is no plain bytes: it knows whether it can be replayed (``ready``)."""
+        return self.request.guard
+
+    @property
+    def listeners(self) -> tuple[Callable[[Event], object], ...]:
+        """Those of the enclosing blocks, in addition to the transport's own."""
+        return () if self.context is None else self.context.listeners
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The download whose rest is requested."""
+        return self.notes.get(Resumption)
+
+    @property
+    def prefetch_result(self) -> Prefetched | None:
+        """How far the body was prefetched; None: not at all."""
+        return self.notes.get(PREFETCH_RESULT)
+
+    @prefetch_result.setter
+    def prefetch_result(self, found: Prefetched | None) -> None:
+        self.notes[PREFETCH_RESULT] = found
+
+    @property
+    def body_error(self) -> Exception | None:
+        """What broke the body."""
+        return self.notes.get(BODY_ERROR)
+
+    @body_error.setter
+    def body_error(self, error: Exception | None) -> None:
+        self.notes[BODY_ERROR] = error
 
     @property
     def progress(self) -> Progress:
@@ -305,7 +305,7 @@ class Call:
         self.is_under_way = True
         self.sent_at = now
         self.sent_to = self.origin
-        self.prefetch_result = self.body_error = None
+        self.barred = self.prefetch_result = self.body_error = None
         self.notes.pop(REFUND, None)  # last: an interruption before refunds the tokens
 
     def accept(self, now: float) -> None:
@@ -373,7 +373,7 @@ class Call:
         if spare > 0:
             del self.history[:spare]
             self.notes[SENT_BEFORE] = self.notes.get(SENT_BEFORE, 0) + spare
-        self.resumption = Resumption(download, len(self.history))
+        self.notes[Resumption] = Resumption(download, len(self.history))
         self.stop = None
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:

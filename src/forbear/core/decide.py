@@ -59,7 +59,7 @@ PLAIN = Plain()
 def decide(call: Call, failure: Failure, now: float) -> Verdict:
     """Judge the failure of the attempt that was sent last. None: accept what came."""
     policy, request = call.policy, call.request
-    if call.extras.is_cut_by_deadline:  # rule 8, before all others: the deadline has already passed
+    if call.barred is Reason.DEADLINE:  # rule 8, before all others: it has already passed
         return GiveUp(Reason.DEADLINE)
     # 1. Is it a failure?
     if failure.status not in policy.statuses and not is_failure(policy, request, failure):
@@ -68,7 +68,7 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
         # 2. Did the server or the caller say no?
         if failure.hint.should_retry is False:
             return GiveUp(Reason.SERVER_SAID_NO)
-        if call.retry_if_result is False:
+        if call.barred is Reason.CALLER_SAID_NO:
             return GiveUp(Reason.CALLER_SAID_NO)
         if failure.replayed and failure.hint.should_retry is None and request.keyed:
             return GiveUp(Reason.REPLAYED_RESPONSE)
@@ -85,7 +85,8 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
     # 5. Can the body be replayed from its first byte? Is ours the only loop?
     if call.guard is not None and not call.guard.ready:
         return GiveUp(Reason.BODY_CONSUMED)
-    if call.extras.nested and not failure.progress:  # no other loop resumes a body that has begun
+    # No other loop resumes a body that has begun.
+    if call.barred is Reason.NESTED_CALL and not failure.progress:
         return GiveUp(Reason.NESTED_CALL)
     return plan_retry(call, failure, now, needs_key)
 

@@ -44,7 +44,9 @@ class Request:
         target: Where on the origin it goes, in the library's own form; ``url`` is the same for all.
     """
 
-    __slots__ = ("_keyed", "headers", "key_names", "method", "origin", "original", "target")
+    __slots__ = (
+        "_keyed", "guard", "headers", "key_names", "method", "origin", "original", "target",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ class Request:
         self.target = target
         self.original = original
         self._keyed: bool | None = None
+        # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
+        self.guard: Any = None
 
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
         """The request's field lines."""

@@ -41,11 +41,9 @@ def begin_call(
     """Begin a call; ``outgoing`` is sent in the request's place, with its policy and deadline."""
     call = Call(settings.policy, request, settings.limits, started_at, settings.most_attempts)
     call.key_until = started_at + settings.key_lifetime
-    if settings.inspects_responses:
-        call.inspects_responses = True
     if outgoing is not None:
         call.outgoing = outgoing
-        call.guard = outgoing.guard
+        request.guard = outgoing.guard
         call.deadline_at = outgoing.deadline_at
         request.headers = outgoing.request.headers
         if outgoing.hop is not None:
@@ -55,7 +53,6 @@ def begin_call(
     if context is not None or current.everywhere is not None:
         context = call.context = current.with_everywhere(context)
         if context is not None:
-            call.listeners = context.listeners
             call.most_attempts = min(call.most_attempts, context.most_attempts)
             if context.random is not None and not settings.has_random:
                 call.random = context.random
@@ -93,7 +90,11 @@ def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
     elif settings.counts_attempts and most == settings.policy.max_attempts:
         most = inf  # a strategy of the user's counts, unless this call sets its own limit
     call.policy, call.most_attempts = policy, most
-    call.inspects_responses = settings.inspects_responses or bool(policy.vendors)
+
+
+def inspects(settings: Settings, call: Call) -> bool:
+    """May ``retry_if`` or a vendor's body hint decide on a response?"""
+    return settings.retry_if is not None or bool(call.policy.vendors)
 
 
 def note_first_attempt(call: Call) -> Call:
@@ -289,7 +290,7 @@ def end_incoming(call: Call, reason: Reason) -> None:
 def last_error(port: CommonPort[Response], call: Call, error: Exception) -> Exception:
     """Attach the story to the error that ends the call; DeadlineExceeded, if that ended it."""
     error = port.final_error(call, error)
-    if call.extras.is_cut_by_deadline:
+    if call.barred is Reason.DEADLINE:
         exceeded = deadline_error(port, call, "the deadline ended the attempt")
         exceeded.__cause__ = None if isinstance(error, DeadlineCut) else error
         return exceeded

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import NO_EXTRAS, QUOTAS
+from ..core.call import BODY_HINT, CUT_BY_INCOMING, HINT_LINES, IS_REUSED, QUOTAS, RETRY_IF
 from ..core.decide import PLAIN, answered, is_failure
-from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
+from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ..core.story import RECORD, Story
 
 if TYPE_CHECKING:
@@ -57,7 +57,12 @@ class HedgeFinished(Exception):
     """
 
     def __init__(
-        self, notes: HedgeNotes, outcome: Any, second: Any, number: int, question: Inspection | None
+        self,
+        notes: HedgeNotes,
+        outcome: Any,
+        second: Any,
+        number: int | None,
+        question: Inspection | None,
     ) -> None:
         super().__init__()
         self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
@@ -100,14 +105,19 @@ def classify_status(
     """
     call.status = status
     if lines:
-        call.header_lines = lines
-    if story is not None or call.context is not None:
-        call.own_extras().nested = is_final(port, call, story) or sends_once(call)
-    if status < 400 and not call.retry_if_result:
+        call.notes[HINT_LINES] = lines
+    result, hint = call.notes.get(RETRY_IF), call.notes.get(BODY_HINT)
+    if result is False:
+        call.barred = Reason.CALLER_SAID_NO
+    elif (story is not None or call.context is not None) and (
+        is_final(port, call, story) or sends_once(call)
+    ):
+        call.barred = Reason.NESTED_CALL
+    if status < 400 and not result:
         return broken_body(port, call)
-    if lines or call.inspects_responses:
-        flagged, now = bool(call.retry_if_result), port.settings.clock.time
-        failure = answered(call.policy, status, lines, now, flagged, call.extras.body_hint)
+    if lines or result or hint is not None:
+        now = port.settings.clock.time
+        failure = answered(call.policy, status, lines, now, bool(result), hint)
     else:
         failure = PLAIN[status]
     if call.body_error is not None and not is_failure(call.policy, call.request, failure):
@@ -145,7 +155,7 @@ def has_error_event(call: Call, status: int) -> bool:
 def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     """Make the failure of an exception."""
     if isinstance(error, DeadlineCut):
-        note_cut(port, call, nested=False)
+        note_cut(port, call)
         return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
     failure = port.classify_exception(call, error)
     if error is call.body_error:
@@ -154,30 +164,27 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     call.last_error = error
     nested = is_final(port, call, getattr(error, RECORD, None)) or sends_once(call)
     if port.is_cut_by_deadline(call, failure):
-        note_cut(port, call, nested=nested)
+        note_cut(port, call)
         return failure
-    if call.extras is not NO_EXTRAS or nested:
-        extras = call.own_extras()
-        extras.is_cut_by_deadline = extras.cut_by_incoming_deadline = extras.is_reused = False
-        extras.nested = nested
+    call.barred = Reason.NESTED_CALL if nested else None
     if (
         failure.kind in BROKEN_KINDS
         and failure.phase is Phase.SENT
         and not nested
         and port.is_reused(call, error)
     ):
-        call.own_extras().is_reused = True
+        call.notes[IS_REUSED] = True
         if failure.kind is FailureKind.RESET:
             kind, phase = failure.kind, failure.phase
             return Failure(kind, phase, error=failure.error, stale_connection=True)
     return failure
 
 
-def note_cut(port: Classifier, call: Call, *, nested: bool) -> None:
+def note_cut(port: Classifier, call: Call) -> None:
     """Note that the deadline has ended the attempt."""
-    extras = call.own_extras()
-    extras.is_cut_by_deadline, extras.is_reused, extras.nested = True, False, nested
-    extras.cut_by_incoming_deadline = is_cut_by_incoming_deadline(port, call)
+    call.barred = Reason.DEADLINE
+    if is_cut_by_incoming_deadline(port, call):
+        call.notes[CUT_BY_INCOMING] = True
 
 
 def is_cut_by_incoming_deadline(port: Classifier, call: Call) -> bool:

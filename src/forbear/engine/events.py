@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from ..core import events
+from ..core.call import NUMBER
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
@@ -179,9 +180,7 @@ def call_ended(client: str, call: Call, now: float) -> events.CallEnded:
     if call.is_under_way:  # cancelled before the attempt had an outcome
         kind, last = call.kind_of(sent, call.sent_to), None
         sent += 1
-    elif last is not None and not (
-        last.failure is not None and is_judged and call.extras.number > 0
-    ):
+    elif last is not None and not (last.failure is not None and is_judged and NUMBER in call.notes):
         kind = call.kind_of(sent - 1, call.sent_to)
     failure = last and last.failure
     return events.CallEnded(
@@ -218,9 +217,10 @@ def outcome_of(call: Call, sent: int) -> events.CallOutcome:
 
 def number_of(call: Call) -> int:
     """The call's number, given when its first event is built."""
-    extras = call.own_extras()
-    extras.number = extras.number or next(NUMBERS)
-    return extras.number
+    number: int | None = call.notes.get(NUMBER)
+    if number is None:
+        number = call.notes[NUMBER] = next(NUMBERS)
+    return number
 
 
 # What is read from it, for the log and for metrics.

@@ -13,6 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
+from ..core.call import BODY_HINT, RETRY_IF
 from .calls import sent_request
 from .clock import BACKSTOP
 from .errors import DeadlineCut
@@ -28,6 +29,8 @@ SECONDS = 0.25  # for a body of unknown length: the pause of a busy server
 # These are of use only as a whole, so they have an end even where their length is unknown.
 DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/html"})
 SUFFIXES = ("+json", "+xml")
+
+INSPECTION = "inspection"  # key of a call's notes: that of a hedged response
 
 
 class BodyNotShown(Exception):
@@ -125,7 +128,7 @@ def undone(coding: str, body: bytes) -> bytes:
 
 def is_asked(settings: Settings, call: Call) -> bool:
     """Is ``retry_if`` to be called? Not for the rest of a body, nor for a broken one."""
-    call.retry_if_result = None
+    call.notes.pop(RETRY_IF, None)
     return settings.retry_if is not None and call.resumption is None and call.body_error is None
 
 
@@ -134,7 +137,7 @@ def wants_body_hint(call: Call, status: int) -> bool:
     policy = call.policy
     if not policy.vendors:
         return False
-    call.own_extras().body_hint = None
+    call.notes.pop(BODY_HINT, None)
     return status in policy.statuses and call.resumption is None
 
 
@@ -199,7 +202,7 @@ def read_body_hint(
     note_prefetch(call, inspection.prefetch_result)
     response, vendors = inspection.response, call.policy.vendors
     kind = response.headers.get("Content-Type")
-    call.own_extras().body_hint = vendor_hint(vendors, port.status_of(response), kind, body)
+    call.notes[BODY_HINT] = vendor_hint(vendors, port.status_of(response), kind, body)
 
 
 def inspect(port: Inspecting[Response], call: Call, response: Response) -> Response:
@@ -208,7 +211,7 @@ def inspect(port: Inspecting[Response], call: Call, response: Response) -> Respo
         inspection = begin_inspection(port, call, response)
         check_inspection(port.settings, inspection)
         note_prefetch(call, inspection.prefetch_result)
-        call.retry_if_result = inspection.answer
+        call.notes[RETRY_IF] = inspection.answer
     if wants_body_hint(call, port.status_of(response)):
         inspection, body = inspection_for_hint(port, call, response), b""
         with suppress(Exception):  # too long, too slow, broken, or not decoded
@@ -225,7 +228,7 @@ async def ainspect(
     Returns:
         The response, or DeadlineCut: the deadline ended it.
     """
-    inspection = call.extras.inspection if not call.history else None  # of a hedged response
+    inspection = call.notes.get(INSPECTION) if not call.history else None  # of a hedged response
     if is_asked(port.settings, call):
         if inspection is None:
             inspection = begin_inspection(port, call, response)
@@ -239,7 +242,7 @@ async def ainspect(
             if is_over:
                 return DeadlineCut()
         note_prefetch(call, inspection.prefetch_result)
-        call.retry_if_result = inspection.answer
+        call.notes[RETRY_IF] = inspection.answer
     if wants_body_hint(call, port.status_of(response)):
         inspection, body = inspection_for_hint(port, call, response), b""
         with suppress(Exception):  # too long, too slow, broken, or not decoded

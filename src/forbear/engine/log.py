@@ -10,6 +10,7 @@ from __future__ import annotations
 from logging import DEBUG, INFO, WARNING, getLogger
 from typing import TYPE_CHECKING
 
+from ..core.call import HINT_LINES
 from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
 
@@ -84,7 +85,7 @@ class Events:
 
     def _check_hint(self, call: Call, failure: Failure, now: float) -> None:
         """Emit if the failed response had a Retry-After that did not set the delay."""
-        lines, call.header_lines = call.header_lines, ()
+        lines = call.notes.pop(HINT_LINES, ())
         if lines and call.policy.hints == "obey":
             too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
             why = "over_cap" if too_long else why_unused(lines, failure.hint)

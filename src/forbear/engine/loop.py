@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.call import DELAYED_BY, IN_QUEUE, KEPT, SLOT
+from ..core.call import DELAYED_BY, IN_QUEUE, IS_REUSED, KEPT, PREPARED_FOR, SLOT
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
@@ -19,6 +19,7 @@ from .calls import (
     end_attempt,
     ended,
     enter,
+    inspects,
     last_error,
     not_retried,
     notify_outer_loops,
@@ -161,7 +162,7 @@ async def run(call: Call, port: Port[Response]) -> Response | None:
                     continue
                 if call.awaits_hook:
                     await port.run_hook(call)
-                    wait, call.extras.prepared_for = 0.0, call.origin
+                    wait, call.notes[PREPARED_FOR] = 0.0, call.origin
                     continue
                 try:
                     outcome = await port.send(call)
@@ -169,11 +170,11 @@ async def run(call: Call, port: Port[Response]) -> Response | None:
                     if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
-            if call.inspects_responses and not isinstance(outcome, Exception):
+            if inspects(settings, call) and not isinstance(outcome, Exception):
                 outcome = await port.inspect(call, outcome)
             if isinstance(outcome, Exception):
                 failure: Failure | None = classify_error(port, call, outcome)
-                if call.extras.is_reused:
+                if call.notes.pop(IS_REUSED, False):
                     await port.close_idle(call, outcome)
                 seconds = settle(call, settings, failure)
                 if seconds is None:
@@ -234,7 +235,7 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             delay, source = verdict
             call.note(failure, now, delay, source)
             if settings.before_attempt is not None:
-                call.own_extras().prepared_for = ""
+                call.notes[PREPARED_FOR] = ""
             if call.last_error is not None:
                 drop_frames(call.last_error)
             settings.events.retried(call, failure, verdict, now)

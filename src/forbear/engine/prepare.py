@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..core.call import PREPARED_FOR
 from ..core.request import GENERATED_FOR, names_a_key
 from . import current
 from .outgoing import Hop, Outgoing
@@ -189,7 +190,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     settings = port.settings
     outgoing: Outgoing | None = call.outgoing
     original: Sent = call.request.original
-    prepared_for = call.extras.prepared_for
+    prepared_for = call.notes.get(PREPARED_FOR)
     if outgoing is not None and prepared_for == call.origin:
         prepared: Sent = outgoing.request
         return prepared

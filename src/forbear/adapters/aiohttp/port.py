@@ -11,7 +11,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ...core.call import KEPT, SLOT
+from ...core.call import KEPT, RETRY_IF, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -398,7 +398,7 @@ class AiohttpPort:
         status: int = response.status
         if self.reads_quotas:
             note_quotas(self, call, response.raw_headers)
-        if status < 400 and not call.retry_if_result and call.body_error is None:
+        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
             return None
         lines = response.raw_headers

@@ -19,7 +19,7 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SLOT, STORY
+from ...core.call import NUMBER, RETRY_IF, SLOT, STORY
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...core.story import SETTING, Attempt, HedgeNotes
@@ -29,7 +29,7 @@ from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished
 from ...engine.events import HEDGED
 from ...engine.frames import drop_frames
-from ...engine.inspection import await_result, call_retry_if
+from ...engine.inspection import INSPECTION, await_result, call_retry_if
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
@@ -145,9 +145,9 @@ class HedgedCall:
             await await_result(port, question)
             if isinstance(question.prefetch_result, Exception):
                 return port.classify_exception(call, question.prefetch_result), question
-            call.retry_if_result = question.answer
+            call.notes[RETRY_IF] = question.answer
         failure: Failure | None = port.classify_response(call, response)
-        call.retry_if_result = None
+        call.notes.pop(RETRY_IF, None)
         return failure, question
 
     def is_accepted(self, failure: Failure | None) -> bool:
@@ -233,7 +233,7 @@ class HedgedCall:
         outcome_of_call = second.outcome() if second_decides else first
         second.is_adopted = second_decides
         raise HedgeFinished(
-            notes, outcome_of_call, second, self.call.extras.number, question
+            notes, outcome_of_call, second, self.call.notes.get(NUMBER), question
         ) from None
 
     async def _settle(
@@ -549,10 +549,10 @@ class Hedging:
 
     async def adopt(self, call: Call, finished: HedgeFinished) -> Response | Exception:
         """Record the attempt that lost; return the winner's outcome, with its body prefetched."""
-        port, extras = self.port, call.own_extras()
-        notes = finished.notes
+        port, notes = self.port, finished.notes
         call.notes.setdefault(STORY, {})["hedge"] = notes
-        extras.number = finished.number
+        if finished.number is not None:
+            call.notes[NUMBER] = finished.number
         call.attempts += 1
         second = finished.second
         outcome: Response | Exception = finished.outcome
@@ -577,7 +577,7 @@ class Hedging:
         second.response = second.error = None  # an error's traceback holds the second attempt
         if isinstance(outcome, Exception):
             return outcome
-        extras.inspection = question = finished.question
+        question = call.notes[INSPECTION] = finished.question
         if port.should_prefetch(outcome, call.policy):
             original = call.request.original
             note_prefetch(call, await aprefetch_body(port, original, outcome, call.outgoing))

@@ -12,7 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import KEPT
+from ...core.call import KEPT, RETRY_IF
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.story import SETTING
@@ -295,7 +295,7 @@ class HttpxPort:
         status = response.status_code
         if self.reads_quotas:
             note_quotas(self, call, response.headers.raw)
-        if status < 400 and not call.retry_if_result and call.body_error is None:
+        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
             return None
         headers = triples(response.headers)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
 
+from ...core.call import BODY_HINT, RETRY_IF
 from ...core.headers.vendors import vendor_hint
 from ...engine.inspection import (
     check_decoded,
@@ -53,7 +54,7 @@ def read_body_hint(
         if inspection.kept is not None:
             response = port.stand_in(response, inspection.kept)
         kind = response.headers.get("content-type")
-        call.own_extras().body_hint = vendor_hint(call.policy.vendors, status, kind, body)
+        call.notes[BODY_HINT] = vendor_hint(call.policy.vendors, status, kind, body)
     return response
 
 
@@ -82,7 +83,7 @@ def ask_about(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse)
     if call.body_error is None:  # else the error that broke the body decides
         if error is not None:
             port.settings.events.log().hook_failed("retry_if", error)
-        call.retry_if_result = checked_result(port.settings, result)
+        call.notes[RETRY_IF] = checked_result(port.settings, result)
     return response
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from ...core.call import KEPT, SLOT
+from ...core.call import KEPT, PREPARED_FOR, RETRY_IF, SLOT
 from ...core.headers.fields import begins_events
-from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
+from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ...core.story import RECORD, SENDS
 from ...engine.calls import (
     begin_call,
@@ -179,8 +179,8 @@ class Urllib3Port(Generic[AnyResponse]):
             from .guard import guard_of
 
             start = self.start_of(view.original)
-            call.guard = guard_of(body, start, self.settings.body_buffer)
-            call.guard.clock, call.guard.deadline_at = self.clock, call.deadline_at
+            guard = view.guard = guard_of(body, start, self.settings.body_buffer)
+            guard.clock, guard.deadline_at = self.clock, call.deadline_at
         lines: list[tuple[str, str]] = []
         if self.settings.makes_keys:
             from ...engine.prepare import key_lines
@@ -200,7 +200,7 @@ class Urllib3Port(Generic[AnyResponse]):
     def next_request(self, call: Call) -> Any:
         """Return the request to send now, for the call's origin and with this attempt's headers."""
         view: Any = call.request
-        prepared_for = call.extras.prepared_for
+        prepared_for = call.notes.get(PREPARED_FOR)
         if prepared_for == call.origin:
             return view.request
         if call.origin != (prepared_for or (call.sent_to if call.attempts else view.origin)):
@@ -381,7 +381,7 @@ class Urllib3Port(Generic[AnyResponse]):
         headers = getattr(self.raw_of(response), "headers", response.headers)
         if self.reads_quotas:
             note_quotas(self, call, field_lines(headers))
-        if status < 400 and not call.retry_if_result and call.body_error is None:
+        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
             return None
         return classify_status(self, call, status, field_lines(headers), story_of(response))
@@ -457,7 +457,7 @@ class Urllib3Port(Generic[AnyResponse]):
         for name in view.announced:  # digest authentication resends a copy of the request
             view.request.headers.pop(name, None)
         self._finish(call, response)
-        if call.extras.is_cut_by_deadline and call.body_error is not None:
+        if call.barred is Reason.DEADLINE and call.body_error is not None:
             self.close(response)
             raise last_error(self, call, call.body_error)
         if call.guard is not None and (

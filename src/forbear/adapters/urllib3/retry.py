@@ -151,7 +151,7 @@ class Bridge:
         """Is another attempt to be made? Then ``delay`` says when."""
         call = hop.call
         assert call is not None
-        call.guard = None if body_ready else UNSEEN
+        call.request.guard = None if body_ready else UNSEEN
         seconds = settle(call, self.settings, failure)
         if seconds is None:
             self.end(hop)
