@@ -218,7 +218,7 @@ def test_no_slot_is_lost_or_given_twice() -> None:
         limit, slots = box
         for _ in range(6):
             slot = Slot(limit, A, NOW)
-            slots.append(slot)  # as ``Extras`` has it before it is taken
+            slots.append(slot)  # as a call's notes have it before it is taken
             limit.enter(slot, A, NOW)
         limit.ask(slots[-1], NOW + 1)
         limit.throttled(slots[0], NOW, NOW + 1)

@@ -244,9 +244,10 @@ class BudgetLimit(Limit):
             return False
 
     def leave(self, call: Call, now: float) -> None:
-        tokens = call.notes.pop(REFUND, 0.0)
-        if tokens:
+        tokens = call.notes.get(REFUND)
+        if tokens is not None:
             self.budget.refund(self.scope_of(call), tokens)
+            del call.notes[REFUND]
 
     def scope_of(self, call: Call) -> str:
         """Return whose allowance a call uses; a function of the user's is asked once."""
