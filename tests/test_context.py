@@ -325,6 +325,17 @@ def test_a_block_that_is_left_in_another_context_says_so_and_ends_no_other(asked
         block.__exit__()
 
 
+def test_blocks_that_end_in_another_order_each_end_their_own(asked: Asked) -> None:
+    """As in two generators that take turns, of which the one begun first ends first."""
+    first, second = forbear.override(max_attempts=2), forbear.override(max_attempts=3)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert asked.get() == 3
+    second.__exit__()
+    assert asked.get() == 5
+
+
 @pytest.mark.anyio
 async def test_a_task_that_outlives_its_block_keeps_it(asked: Asked) -> None:
     """``gather`` may stand outside of the block in which its tasks were made."""

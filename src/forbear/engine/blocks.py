@@ -50,10 +50,10 @@ class Block:
             raise
 
     def __exit__(self, *exception: object) -> None:
-        context = own = CURRENT.get()
+        above, own = None, CURRENT.get()
         while own is not None and own.block is not self:
-            own = own.outer
-        if context is None or own is None:
+            above, own = own, own.outer
+        if own is None:
             from .frames import warn
 
             name = type(self).__name__.lower()
@@ -63,8 +63,11 @@ class Block:
                 " coroutine is the usual reason: write RetryContextMiddleware(app, deadline=…)"
             )
             return
-        context.is_left = True  # not always its own scope: generators may end in any order
-        CURRENT.set(context.outer)
+        own.is_left = True
+        if above is None:
+            CURRENT.set(own.outer)
+        else:  # generators may end in any order
+            above.outer = own.outer
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
