@@ -3,6 +3,7 @@
 import gc
 import select
 import time
+from contextlib import suppress
 
 import anyio
 import httpcore
@@ -315,6 +316,20 @@ async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):
         # The first sets the clock.
         assert read_ahead_of(response).chunks == [b"a", b"b", b"c"]
         assert await adapter.read(response) == b"abcd"
+
+
+async def test_a_failed_body_that_goes_on_coming_is_read_until_the_deadline(adapter, quick):
+    """A piece each 0.1 s: three until the deadline, four in the quarter of a second at most."""
+    clock, pieces = quick["clock"], iter([b"x"] * 9)
+    body = stream_of(adapter.library, pieces, pause=lambda: clock.sleep(0.1))
+    inner = Foreign(
+        lambda _: adapter.library.Response(503, headers={"Content-Length": "9"}, stream=body)
+    )
+    policy = POLICY.replace(total_timeout=0.15, backoff=Fixed(0.0))
+    async with adapter.client(inner, policy=policy, budget=None, **quick) as client:
+        with suppress(adapter.DeadlineExceeded):
+            await adapter.close(await adapter.open(client, "GET", URL))
+    assert len([*pieces]) == 6
 
 
 async def test_a_length_that_is_none_is_not_relied_on(adapter, options):

@@ -332,6 +332,16 @@ async def test_listeners_and_hooks_see_each_request(adapter, server, options):
     assert events[2][3:6] == (70_001, SIZE, "resumed")
 
 
+async def test_the_rest_of_a_download_has_the_callers_timeouts(adapter, server):
+    """As its beginning: attempt_timeout ends at the hand-over. Two bytes come, 1.2 s apart."""
+    server.script("/file", f"cut:{SIZE - 2}{OF_V1}", f"200{OF_V1};drip=1200")
+    policy = POLICY.replace(attempt_timeout=0.8, backoff=Fixed(0.0))
+    async with adapter.client(policy=policy) as client:
+        response = await adapter.download(client, server.url + "/file")
+    assert response.content == WHOLE
+    assert forbear.record_of(response).resumed == (SIZE - 2,)
+
+
 @pytest.mark.parametrize("reason", [Reason.DEADLINE, Reason.CIRCUIT_OPEN])
 async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, options, reason):
     """No wait is begun; the error is that of the body, and the record says why."""
