@@ -136,10 +136,26 @@ def drive(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("something asynchronous was awaited on a synchronous client")
 
 
-async def run(call: Call, port: Port[Response]) -> Response | None:
+def drive_call(call: Call, port: Port[Response]) -> Response | None:
+    """Run a call over a synchronous port."""
+    handed: list[Response | None] = []
+    coroutine = run(call, port, handed)
+    try:
+        return drive(coroutine)
+    except BaseException:
+        coroutine.close()  # interrupted before its first line: Python would warn
+        for response in handed:  # interrupted after its last line: nobody else has the response
+            drive(port.close_unused(response))
+        raise
+
+
+async def run(
+    call: Call, port: Port[Response], handed: list[Response | None] | None = None
+) -> Response | None:
     """Send until a verdict ends the call; return the response or raise the library's error.
 
-    ``call.live`` is the outcome of the first attempt, if that was sent already.
+    ``call.live`` is the outcome of the first attempt, if that was sent already. ``handed`` gets
+    what is returned too, before it is.
 
     Returns:
         What the caller gets; None: nothing was missing of a body that is resumed.
@@ -183,7 +199,7 @@ async def run(call: Call, port: Port[Response]) -> Response | None:
                 failure = port.classify_response(call, outcome)
                 seconds = settle(call, settings, failure)
                 if seconds is None:
-                    return await port.hand_over(call, outcome)
+                    return noted(handed, await port.hand_over(call, outcome))
                 if call.hold is None or call.resumption is not None:
                     await port.discard(call, outcome)
                 elif not await port.keep(call, outcome):
@@ -193,7 +209,9 @@ async def run(call: Call, port: Port[Response]) -> Response | None:
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)
-        return closed(port, call) if kept is None else await port.hand_over(call, kept)
+        if kept is None:
+            return closed(port, call)
+        return noted(handed, await port.hand_over(call, kept))
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
         if SLOT in call.notes:  # also if it was to be the body's
             end_attempt(call)
@@ -213,6 +231,12 @@ async def run(call: Call, port: Port[Response]) -> Response | None:
             call.limits.leave(call, settings.clock.monotonic())
             await port.close_unused(call.live)
             raise
+
+
+def noted(handed: list[Response | None] | None, response: Response | None) -> Response | None:
+    if handed is not None:
+        handed.append(response)
+    return response
 
 
 def settle(call: Call, settings: Settings, failure: Failure | None) -> float | None:

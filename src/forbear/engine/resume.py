@@ -27,7 +27,7 @@ from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from ..core.story import MOST_NOTES
 from .calls import body_broke, with_story
 from .errors import Interrupted
-from .loop import drive, run
+from .loop import drive_call, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -432,8 +432,7 @@ class SyncResumable(Resumable):
         if not self._is_whole():
             call, response = self._ask(error), None
             try:
-                coroutine = run(call, self._port)
-                response = drive(coroutine)
+                response = drive_call(call, self._port)
                 self._go_on_with(response)
             except Exception as raised:
                 if self._is_final(raised, error):

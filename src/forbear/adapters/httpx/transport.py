@@ -30,7 +30,7 @@ from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
 from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished
 from ...engine.frames import let_signals_through
-from ...engine.loop import drive, run
+from ...engine.loop import drive, drive_call, run
 from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
@@ -224,8 +224,7 @@ class SyncRetrying:
         ):
             outgoing = port.prepare(request, started_at, context)
         if not self.shared.quiet or (outgoing is not None and self.asks):
-            from_start = run(call_of(port, request, outgoing, started_at, context), port)
-            return drive(from_start)
+            return drive_call(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch: PrefetchResult = None
         try:
@@ -270,8 +269,7 @@ class SyncRetrying:
             # Only the call holds the outcome now: a second reference would keep a failed response,
             # or the frames of an error, alive for as long as the call waits.
             call.live, outcome = outcome, None
-            from_second = run(call, port)
-            return drive(from_second)
+            return drive_call(call, port)
         except BaseException:
             drive(port.close_unused(call.live if outcome is None else outcome))  # pyright: ignore
             raise

@@ -41,7 +41,7 @@ from ...engine.errors import (
     note_quotas,
     story_below,
 )
-from ...engine.loop import drive, run
+from ...engine.loop import drive_call
 from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF, policy_and_deadline
 from .deadlines import (
@@ -144,8 +144,7 @@ class Urllib3Port(Generic[AnyResponse]):
                         self.note_empty_stream(call, call.live)
                 except Exception as error:
                     call.live = error
-            coroutine = run(call, self)
-            return drive(coroutine)  # type: ignore[return-value]
+            return drive_call(call, self)  # type: ignore[return-value]
         except BaseException:
             self.close(call.live)
             raise
@@ -166,8 +165,7 @@ class Urllib3Port(Generic[AnyResponse]):
         if call.deadline_at <= started_at:
             raise too_late(self, call)
         self.prepare(call)
-        coroutine = run(call, self)
-        return drive(coroutine)  # type: ignore[return-value]
+        return drive_call(call, self)  # type: ignore[return-value]
 
     def prepare(self, call: Call) -> None:
         """Make what will be sent: guard the body, add headers."""
