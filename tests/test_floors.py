@@ -5,6 +5,7 @@ inside functions included, and names each fault by file and line.
 """
 
 import ast
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -59,6 +60,7 @@ ALLOWED = {
     ("limits.limits", "random"),
 }
 # Public, though the name begins with an underscore.
+LIBRARIES = r"(aiohttp|httpx2?|httpcore2?|http|requests|urllib3)\b"
 DOCUMENTED = {"_asdict", "_replace", "_make", "_fields", "_field_defaults", "_getframe"}
 
 FILES: dict[str, Path] = {}  # by the module's name without "forbear."
@@ -196,61 +198,78 @@ def test_only_the_clock_reads_time_and_sleeps() -> None:
     )
 
 
-def own_names(name: str) -> set[str]:
-    """Attributes and methods that the classes of a module define."""
-    found = set()
-    for node in NODES[name]:
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            found |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
-        elif isinstance(node, ast.ClassDef):
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found.add(item.name)
-                elif isinstance(item, ast.Assign | ast.AnnAssign):  # __slots__ too
-                    words = re.findall(r"\b_\w+", ast.unparse(item))
-                    found.update(words)
-    return found
+PRIVATE = r"_(?!_)|__class__"  # other names with two underscores are the language's
+OURS = ("self", "cls", "super()", "type(self)")
 
 
 def private_names(name: str) -> list[tuple[int, str, str]]:
-    """Line, attribute and text of each `x._name`, and of getattr() and its like with such a name.
+    """Line, name and text of each `x._name`, of getattr() and its like with such a name, of each
+    import of one, and of what changes a class.
 
     What `self` and `cls` have is left out.
     """
     found = []
     for node in NODES[name]:
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
-            found.append((node.lineno, node.attr, ast.unparse(node)))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in OURS:
+            if node.attr != "__class__" or isinstance(node.ctx, ast.Store):
+                found.append((node.lineno, node.attr, ast.unparse(node)))
         elif isinstance(node, ast.Call) and re.fullmatch(
-            "(get|has|set|del)attr|attrgetter", ast.unparse(node.func)
+            "(get|has|set|del)attr|attrgetter|object.__setattr__", ast.unparse(node.func)
         ):
             named = node.args[-1 if ast.unparse(node.func) == "attrgetter" else 1]
             text = ast.literal_eval(named) if isinstance(named, ast.Constant) else ""
-            found.append((node.lineno, text, ast.unparse(node)))
-    return sorted(hit for hit in found if re.match("_(?!_)", hit[1]))
+            if ast.unparse(node.args[0]) not in OURS:
+                found.append((node.lineno, text, ast.unparse(node)))
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            found += [(node.lineno, alias.name, ast.unparse(node)) for alias in node.names]
+    return sorted(hit for hit in found if re.match(PRIVATE, hit[1]) and hit[1] not in DOCUMENTED)
+
+
+def inherited_private_names() -> set[str]:
+    """Private names of libraries that classes of ours override, or have from a base."""
+    defined, found = set(), set()
+    for node in (node for nodes in NODES.values() for node in nodes):
+        if isinstance(node, ast.ClassDef):  # __slots__ too
+            items = [item for item in node.body if isinstance(item, ast.Assign | ast.AnnAssign)]
+            defined.update(re.findall(r"\b_\w+", "\n".join(map(ast.unparse, items))))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in OURS:
+            (defined if isinstance(node.ctx, ast.Store) else found).add(node.attr)
+    found -= defined
+    for name in FILES:
+        if re.match(r"(adapters\.|aiohttp|httpx|requests|urllib3)", name):
+            for cls in vars(importlib.import_module(f"forbear.{name}")).values():
+                if isinstance(cls, type) and cls.__module__ == f"forbear.{name}":
+                    ours = [one for one in cls.__mro__ if one.__module__.startswith("forbear")]
+                    theirs = [one for one in cls.__mro__ if re.match(LIBRARIES, one.__module__)]
+                    names = {each for one in ours for each in vars(one)}
+                    found |= {each for each in names if any(hasattr(b, each) for b in theirs)}
+    return {each for each in found if re.match("_(?!_|abc_)", each)}
 
 
 def test_nobody_reads_what_is_private_elsewhere() -> None:
-    """A private attribute is for the module whose class defines it.
+    """A private name is for the class that defines it.
 
-    Those of libraries stand in one list, the docstring of forbear.adapters; each is in use there,
-    and a test names it, so that a new version of a library cannot drop it unnoticed.
+    Those of libraries stand in one list, the docstring of forbear.adapters; each is in use, and a
+    test names it, so that a new version of a library cannot drop it unnoticed.
     """
-    listed = re.findall(r"^    (_\w+)  +\S", forbear.adapters.__doc__ or "", re.MULTILINE)
-    assert listed == sorted(set(listed)), "each once, by name"
+    listed = set(re.findall(r"^    (_\w+)  +\S", forbear.adapters.__doc__ or "", re.MULTILINE))
     used = {name: private_names(name) for name in FILES}
     none_of(
         *(
             (name, line, text)
             for name, hits in used.items()
             for line, attribute, text in hits
-            if attribute not in {*own_names(name), *listed, *DOCUMENTED}
+            if attribute not in listed
         )
     )
+    assert inherited_private_names() - listed == set(), "not in the list of private names"
     guards = (Path(__file__).parent / "adapters" / "test_private_attributes.py").read_text("utf-8")
-    assert [name for name in listed if name not in guards] == [], "no test names these"
-    read = {attribute for hits in used.values() for _, attribute, _ in hits}
-    assert [name for name in listed if name not in read] == [], "nobody reads these"
+    words = set(re.findall(r"\w+", guards))
+    assert listed - words == set(), "no test names these"
+    texts = [path.read_text("utf-8") for name, path in FILES.items() if name != "adapters"]
+    assert listed - set(re.findall(r"\w+", "\n".join(texts))) == set(), "not used"
 
 
 def test_each_port_has_what_its_protocol_names() -> None:

@@ -50,7 +50,10 @@ def ours(name):
 @library
 @flavour
 def test_clients_keep_their_transports_in_transport_and_mounts(name, flavour):
-    """Without them wrap() and unwrap() raise TypeError with the way around it."""
+    """Without them wrap() and unwrap() raise TypeError with the way around it.
+
+    Only its message looks for the ``_client`` of an SDK, which tests/sdk installs.
+    """
     lib = module(name)
     client = getattr(lib, f"{flavour}Client")(
         verify=False, trust_env=False, mounts={"all://a.example.com": None}
@@ -396,7 +399,34 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
 
 
+def test_urllib3_calls_what_is_overridden():
+    """``_new_pool`` gives a pool our port; ``_is_read_error`` says what a Retry is asked about.
+
+    And the class of a response can be changed to one made for it (``__class__``).
+    """
+    manager = urllib3.PoolManager()
+    assert {"scheme", "host", "port"} < set(inspect.signature(manager._new_pool).parameters)
+    assert "_new_pool" in inspect.getsource(urllib3.PoolManager.connection_from_pool_key)
+    retry = urllib3.Retry()
+    assert retry._is_read_error(urllib3.exceptions.ProtocolError("reset"))
+    assert not retry._is_read_error(urllib3.exceptions.NewConnectionError(None, "refused"))
+    assert urllib3.util.timeout._TYPE_DEFAULT
+    assert requests.Response()._content is False
+    for kind in (urllib3.HTTPResponse, requests.Response):
+        response = kind()
+        response.__class__ = type("Ours", (kind,), {})
+        assert isinstance(response, kind)
+
+
 # aiohttp, as port.py, bodies.py and request.py use it.
+
+
+def test_aiohttps_reader_calls_what_is_overridden():
+    """``_wait`` of a StreamReader, which asks its protocol for ``_reading_paused`` before 3.14."""
+    assert inspect.iscoroutinefunction(aiohttp.StreamReader._wait)
+    assert "await self._wait(" in inspect.getsource(aiohttp.StreamReader.readany)
+    assert "_protocol._reading_paused" in inspect.getsource(aiohttp.streams)
+    assert asyncio._get_running_loop() is None
 
 
 def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():

@@ -141,7 +141,7 @@ class EventStream:
     """
 
     __slots__ = (
-        "_coding", "_ids", "_known", "has_new_id", "is_coded", "is_over", "last_id", "media",
+        "_ids", "_known", "coding", "has_new_id", "is_coded", "is_over", "last_id", "media",
         "retry",
     )  # fmt: skip
     first = 0
@@ -149,7 +149,7 @@ class EventStream:
     is_stream: Literal[True] = True
 
     def __init__(self, media: str, coding: str) -> None:
-        self.media, self._coding = media, coding
+        self.media, self.coding = media, coding
         self.is_coded = coding not in ("", "identity")
         self.last_id = ""
         self.retry: float | None = None
@@ -176,7 +176,7 @@ class EventStream:
             self.is_over = True
             return Part.COMPLETE
         found = event_stream(status, lines)
-        is_same = found is not None and (found.media, found._coding) == (self.media, self._coding)
+        is_same = found is not None and (found.media, found.coding) == (self.media, self.coding)
         return Part.CONTINUES if is_same else Part.OTHER
 
     def note(self, events: bytes) -> bool:

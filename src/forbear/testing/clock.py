@@ -244,7 +244,17 @@ def record() -> RecordedEvents:
     return RecordedEvents()
 
 
-_shared = Reentrant()
+class SharedLock(Reentrant):
+    """The lock of what holds for the whole process."""
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+
+_shared = SharedLock()
 _entered: list[Everywhere] = []  # a block is listed once per thread that is in it
 
 
@@ -268,13 +278,13 @@ class Everywhere(Block):
     listener: Callable[[Event], object] | None = None
 
     def __enter__(self) -> Self:
-        with _shared._lock:
+        with _shared:
             _entered.append(self)
             apply()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with _shared._lock:
+        with _shared:
             _entered.remove(self)
             apply()
 

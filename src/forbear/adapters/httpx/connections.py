@@ -4,11 +4,6 @@ httpcore closes a connection when a read of its own times out, and the rest of t
 the caller. So the network stream, which is in each response's extensions, is read here first:
 httpcore gets what arrived when it asks for it, and a body that pauses stays intact. Over HTTP/2
 (http2.py) httpcore itself reads.
-
-Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
-``_httpcore_stream`` of the library's response stream, ``_stream`` and ``_connection`` below it,
-``_h11_state`` of a connection of HTTP/1.1. Where one is missing, the time is checked between reads
-only, and the library's own timeouts bound each.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 httpcore resends a request by itself after an HTTP/2 GOAWAY (RFC 9113 section 6.8), and would send a
 consumed body empty. Loaded with the first body that is more than plain bytes.
-
-Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
-``_stream`` of (Async)IteratorByteStream, ``fields`` of MultipartStream, ``file`` of FileField. A
-body that cannot be inspected is taken for a one-shot one.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 Other streams read from the connection too, so httpcore itself has to read, one receive at a time
 and only while one is sure to end. Then the connection and its other streams stay intact. Loaded
 with the first body over HTTP/2 that is waited for.
-
-Private attributes that are read, each checked by tests/adapters/test_private_attributes.py: the
-body's ``_stream_id`` and ``_request``, and the connection's ``_events``, ``_read_lock`` and
-``_receive_events()``. Where one is missing, the time is checked between reads only.
 """
 
 from __future__ import annotations

@@ -4,13 +4,7 @@
 was forgotten by its peer (a NAT table, a failover, a restart), the retry would get the next one
 that was forgotten.
 
-Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
-``_pool`` of a transport; ``_requests``, ``_connections``, ``_max_connections`` and
-``_optional_thread_lock`` of a pool; ``_request_count``, ``_h2_state``, ``_events`` and
-``_connection`` of a connection; ``_httpcore_stream`` of a body, and ``_pool``, ``_pool_request``
-and ``_closed`` below it. The only one that is written is ``_connect_failed`` of a connection. Where
-one is missing, no idle connection is closed, and what httpcore has lost stays lost. Loaded with the
-first connection that breaks or times out, or attempt that is cancelled.
+Loaded with the first connection that breaks or times out, or attempt that is cancelled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Request: what a decision sees of a request of the httpx family, and its header lines.
-
-Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
-``_list`` of Headers, ``_uri_reference`` of URL.
-"""
+"""Request: what a decision sees of a request of the httpx family, and its header lines."""
 
 from __future__ import annotations
 

@@ -5,9 +5,6 @@ response: a ``RawBody`` is the body while it is read, and a ``PieceFile`` gives 
 what was read, and what is still to come. A response of up to 64 KiB is read within a quarter of a
 second, so that its connection is free while the call is held. A longer body is handed over with the
 live response behind what was read. Loaded with the first that is held, inspected or resumed.
-
-Private attribute that is read, checked by tests/adapters/test_private_attributes.py:
-``_original_response`` of urllib3's HTTPResponse, from which requests takes cookies.
 """
 
 from __future__ import annotations

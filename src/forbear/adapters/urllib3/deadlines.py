@@ -3,12 +3,6 @@
 urllib3's read timeout bounds each receive. Here one instant bounds all of them, also those that
 http.client makes while it searches for the end of a chunk's size line: else a peer that sends a
 byte now and then could hold a call for ever.
-
-Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
-urllib3's HTTPResponse, ``_get_conn``, ``_new_conn``, ``_prepare_proxy`` and ``_validate_conn`` of
-its pools, ``fp``, ``chunked`` and ``chunk_left`` of http.client's HTTPResponse and ``__response``
-of its HTTPConnection. The only one that is written is ``_sock`` of socket.SocketIO. Where one is
-missing, the library's own timeouts are all there is, and a failed response is closed unread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Requests of requests and urllib3: what a decision sees of them.
-
-Private attributes that are read, checked by tests/adapters/test_private_attributes.py:
-``_container`` of HTTPHeaderDict, without which all header lines are inspected.
-"""
+"""Requests of requests and urllib3: what a decision sees of them."""
 
 from __future__ import annotations
 

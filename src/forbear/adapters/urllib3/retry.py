@@ -238,8 +238,8 @@ class Retry(util.Retry):
         ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
     """
 
-    _hop: Hop | None = None
-    _by_status = True
+    hop: Hop | None = None
+    by_status = True
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class Retry(util.Retry):
         self.name: str = options.get("name", "default")
         self._given = policy, dict(options)
         self._connect()
-        self._take(self._port.settings.policy)
+        self.take_policy(self._port.settings.policy)
 
     @classmethod
     def from_int(
@@ -299,7 +299,7 @@ class Retry(util.Retry):
             made.total = False
         return made
 
-    def _take(self, policy: RetryPolicy) -> None:
+    def take_policy(self, policy: RetryPolicy) -> None:
         """Set the policy, and what of it urllib3 has a name for."""
         self.policy = policy
         self.total = policy.max_attempts - 1
@@ -329,10 +329,10 @@ class Retry(util.Retry):
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         """May a response with this status be retried? ``increment`` decides, by its headers."""
-        if status_code >= 400 and self._by_status:
+        if status_code >= 400 and self.by_status:
             return True
-        if self._hop is not None:
-            self._port.accept(self._hop, status_code)
+        if self.hop is not None:
+            self._port.accept(self.hop, status_code)
         return False
 
     def increment(
@@ -351,13 +351,13 @@ class Retry(util.Retry):
             raise refusal(_pool, url, ResponseError.GENERIC_ERROR)
         latest = self._latest(response)
         if response.get_redirect_location():
-            return latest._after_redirect(method, url, response, _pool)
-        return latest._after_response(method, url, response, _pool)
+            return latest.after_redirect(method, url, response, _pool)
+        return latest.after_response(method, url, response, _pool)
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         """Wait for the decided delay."""
-        if self._hop is not None:
-            self._port.wait(self._hop)
+        if self.hop is not None:
+            self._port.wait(self.hop)
 
     def sleep_for_retry(self, response: BaseHTTPResponse) -> bool:
         """Wait as long as a redirect asks, where a pool follows one by itself.
@@ -368,7 +368,7 @@ class Retry(util.Retry):
         asked = self.get_retry_after(response)
         if not asked:
             return False
-        clock, hop = self._port.clock, self._hop
+        clock, hop = self._port.clock, self.hop
         now = clock.monotonic()
         if hop is None or hop.is_over:
             hop = self._port.first_hop(self.policy, now)
@@ -385,7 +385,7 @@ class Retry(util.Retry):
 
     def get_backoff_time(self) -> float:
         """Seconds that ``sleep`` waits."""
-        return 0.0 if self._hop is None else self._hop.delay
+        return 0.0 if self.hop is None else self.hop.delay
 
     def new(self, **kw: Any) -> Self:
         """Return a copy that shares budget, strategy and listeners.
@@ -412,7 +412,7 @@ class Retry(util.Retry):
             elif name == "total" and isinstance(value, int):
                 changes["max_attempts"] = value + 1
             elif name == "status" and value is not None and not value:
-                copy.status, copy._by_status = value, False
+                copy.status, copy.by_status = value, False
             elif name == "status_forcelist":
                 changes["statuses"] = given = frozenset(value or ())
                 changes["unexecuted_statuses"] = self.policy.unexecuted_statuses & given
@@ -428,8 +428,8 @@ class Retry(util.Retry):
         if kw.get("redirect") is False:
             copy.raise_on_redirect = False
         if changes:
-            copy._hop = None  # another policy, another call
-            copy._take(self.policy.replace(**changes))
+            copy.hop = None  # another policy, another call
+            copy.take_policy(self.policy.replace(**changes))
         return copy
 
     # After an attempt.
@@ -451,7 +451,7 @@ class Retry(util.Retry):
             raise with_story(port, call, error)
         raise with_story(port, call, MaxRetryError(pool, url, error)) from error
 
-    def _after_response(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:
+    def after_response(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:
         hop, call = self._attempt(method, url, pool)
         port, status = self._port, response.status
         lines = field_lines(response.headers)
@@ -468,19 +468,19 @@ class Retry(util.Retry):
                 port.settings.events.emit("succeeded_after_retry", call, now)
         raise failed from failed.reason
 
-    def _after_redirect(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:
+    def after_redirect(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:
         """Begin a new hop: retries used and deadline stay, what belongs to an origin is new."""
-        if self._hop is not None:
-            self._port.accept(self._hop, response.status)
+        if self.hop is not None:
+            self._port.accept(self.hop, response.status)
         left = int(self.redirect or 0) - 1
         if left < 0:
             if self.raise_on_redirect:
                 discard(response)
             raise refusal(pool, url, "too many redirects")
         now = self._port.clock.monotonic()
-        hop = self._hop or self._port.first_hop(self.policy, now)
+        hop = self.hop or self._port.first_hop(self.policy, now)
         copy = self.__copy__()
-        copy.redirect, copy._hop = left, hop.next(now)
+        copy.redirect, copy.hop = left, hop.next(now)
         location = response.get_redirect_location() or None
         entry = RequestHistory(method, url, None, response.status, location)
         copy.history = (*self.history, entry)
@@ -489,7 +489,7 @@ class Retry(util.Retry):
 
     def _next(self, hop: Hop, call: Call, entry: RequestHistory) -> Self:
         copy = self.__copy__()
-        copy._hop = hop
+        copy.hop = hop
         copy.total = call.policy.max_attempts - 1 - call.attempts
         copy.history = (*self.history, entry)
         return copy
@@ -497,16 +497,16 @@ class Retry(util.Retry):
     @property
     def _forbear_record(self) -> Story | None:
         """For ``record_of(response)``: a response of a retried call keeps its last Retry."""
-        return None if self._hop is None else self._hop.story
+        return None if self.hop is None else self.hop.story
 
     def _latest(self, response: BaseHTTPResponse) -> Self:
         """The Retry that the request was sent with; a PoolManager calls the one it was given."""
         latest = getattr(response, "retries", None)
-        return latest if isinstance(latest, type(self)) and latest._hop is not None else self
+        return latest if isinstance(latest, type(self)) and latest.hop is not None else self
 
     def _attempt(self, method: str | None, url: str, pool: Pool) -> tuple[Hop, Call]:
         """Return the hop, a new one on a template, and its call with the attempt that has ended."""
-        hop, port = self._hop, self._port
+        hop, port = self.hop, self._port
         if hop is None or hop.is_over:
             hop = port.first_hop(self.policy, port.clock.monotonic())
         method = (method or "").upper()  # urllib3 passes "get" as the user wrote it
@@ -526,7 +526,7 @@ class Retry(util.Retry):
         return self.__copy__()  # kubernetes copies its configuration deeply; the budget stays one
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("_hop", "_port")}
+        return {name: value for name, value in vars(self).items() if name not in ("hop", "_port")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
