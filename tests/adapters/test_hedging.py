@@ -31,7 +31,7 @@ from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.engine.context import Incoming
 from forbear.engine.incoming import Answering
 from forbear.httpx import AsyncRetryTransport
-from forbear.testing import FaultServer
+from forbear.testing import FaultServer, disabled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
 
@@ -187,7 +187,9 @@ NONE_SENT = {
     "off for this request": ({"extensions": {"forbear": False}}, "attempts-exhausted"),
     "one attempt for this request": (
         {"extensions": {"forbear": {"max_attempts": 1}}}, "attempts-exhausted"),
-    "one attempt in this block": ({"override": {"max_attempts": 1}}, "attempts-exhausted"),
+    "one attempt in this block": (
+        {"block": lambda: forbear.override(max_attempts=1)}, "attempts-exhausted"),
+    "one attempt in a test": ({"block": disabled}, "attempts-exhausted"),
     "no tokens": ({"spent": 2}, "hedge-budget"),
     "no budget": ({"dry": True}, "budget-exhausted"),
     "a full pool": ({"limits": CLOSED_POOL}, "local-saturation"),
@@ -218,9 +220,8 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
     if "limits" in given:
         options["inner"] = adapter.inner(limits=adapter.library.Limits(**given["limits"]))
     options = {"policy": POLICY, "hedge": hedging, "on_event": [heard], **options}
-    block = forbear.override(**given["override"]) if "override" in given else nullcontext()
     async with adapter.client(**options) as client:
-        with block:
+        with given.get("block", nullcontext)():
             method = given.get("method", "GET")
             response = await adapter.call(client, method, server.url + "/x", **asked)
     assert response.status_code == 200
