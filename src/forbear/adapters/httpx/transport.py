@@ -223,7 +223,9 @@ class SyncRetrying:
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-        if not self.shared.quiet or (outgoing is not None and self.asks):
+            if self.asks:
+                return drive_call(call_of(port, request, outgoing, started_at, context), port)
+        if not self.shared.quiet:
             return drive_call(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch: PrefetchResult = None
@@ -537,20 +539,22 @@ class AsyncRetrying:
         prefetch: PrefetchResult = None
         try:
             if outgoing is not None and outgoing.deadline_at != inf:
-                seconds, policy = outgoing.deadline_at - started_at, outgoing.policy
                 outcome, prefetch = await port.send_within(
-                    seconds, outgoing.request, outgoing, policy, port.first
+                    outgoing.deadline_at - started_at,
+                    outgoing.request,
+                    outgoing,
+                    outgoing.policy,
+                    port.first,
                 )
-                if prefetch is None:
-                    if not self.prefetches or type(outcome.stream) in port.ready:
-                        prefetch = WHOLE
-                elif (
+                if (
                     prefetch is WHOLE
                     and outcome.status_code < 300
                     and self.is_plain
                     and self.shared.quiet
                 ):
                     return outcome  # no read is left that the deadline could bound
+                if prefetch is None and (not self.prefetches or type(outcome.stream) in port.ready):
+                    prefetch = WHOLE
             else:
                 outcome = await port.first.handle_async_request(
                     request if outgoing is None else outgoing.request
