@@ -179,6 +179,11 @@ def _aiohttp_tables(result: dict[str, Any]) -> list[str]:
     )
 
 
+def _import_goal(name: str, rows: dict[str, Any]) -> str:
+    factor, other = IMPORT_GOALS.get(name, (0.0, ""))
+    return number(factor * rows[other]["median"]) if "median" in rows.get(other, {}) else ""
+
+
 def _import_table(rows: dict[str, Any]) -> str:
     lines = []
     for name, row in rows.items():
@@ -192,7 +197,7 @@ def _import_table(rows: dict[str, Any]) -> str:
                 f"{number(row['low'])}..{number(row['high'])}",
                 number(row["cpu"]["median"]),
                 str(row["modules"]),
-                number(IMPORT_GOALS[name]) if name in IMPORT_GOALS else "",
+                _import_goal(name, rows),
             ]
         )
     return table("import, ms", ("statement", "median", "min..max", "CPU", "modules", "goal"), lines)
