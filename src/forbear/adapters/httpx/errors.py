@@ -188,8 +188,8 @@ def own_error(error: Exception, module: ModuleType) -> Exception:
         return error
     name = BELOW.get(package, type(error).__name__)
     made: Exception = getattr(module, name, module.RemoteProtocolError)(str(error))
-    told = {key: value for key, value in vars(error).items() if key in (RECORD, "__notes__")}
-    vars(made).update(told)
+    kept = {key: value for key, value in vars(error).items() if key in (RECORD, "__notes__")}
+    vars(made).update(kept)
     made.__cause__ = error
     return made
 

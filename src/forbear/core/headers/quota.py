@@ -179,7 +179,7 @@ def _seconds(text: str, _: Clock) -> float | None:
 
 
 def _seconds_or_epoch(text: str, clock: Clock) -> float | None:
-    """A number told apart by its size: seconds from now, epoch seconds or epoch milliseconds."""
+    """A number that its size tells: seconds from now, epoch seconds or epoch milliseconds."""
     value = number(text)
     if value is None:
         return None
