@@ -148,10 +148,6 @@ class Limit(Protocol):
         """
         return None
 
-    def refuse_hedge(self, call: Call, now: float) -> str | None:
-        """Say why no hedge may be sent to ``call.origin``; None: it may. Takes nothing."""
-        return None
-
     def leave(self, call: Call, now: float) -> None:
         """Give back what an attempt that is not sent after all has taken. Idempotent."""
         return

@@ -191,7 +191,7 @@ class RetryGate(Locked):
         weight: float,
         sent_before: float | None = None,
         is_timeout: bool = False,
-    ) -> bool:
+    ) -> None:
         """An attempt failed.
 
         Args:
@@ -202,16 +202,12 @@ class RetryGate(Locked):
             sent_before: Of a retry: when the call's attempt before it was sent. None: it was a
                 first attempt.
             is_timeout: It ended with a timeout of the client.
-
-        Returns:
-            As ``is_healthy``.
         """
         with self._lock:
             health = self._awake.get(origin) or self._wake(origin, now, sent_at)
             health.note(False, now, is_retry=sent_before is not None)
             if sent_before is not None and health.good_at > sent_before:
-                # Others succeeded meanwhile: the failure is this call's own.
-                return health.tokens >= HEALTHY
+                return  # others succeeded meanwhile: the failure is this call's own
             if is_timeout:
                 health.slow_until = now + SLOW_FOR
             if sent_at > health.sent_at:
@@ -232,7 +228,6 @@ class RetryGate(Locked):
                     probe = min(probe, max(FIRST_PROBE * 2, health.first_probe, age))
                 health.probe = probe
                 health.stepped_at = now
-            return tokens >= HEALTHY
 
     def is_healthy(self, origin: str) -> bool:
         """May a retry be sent after its backoff? ``origin`` is the scope, if that is a function."""
@@ -589,5 +584,7 @@ def observed(gate: RetryGate, call: Call) -> Observed:
 
 def gate_key(gate: RetryGate, call: Call, origin: str) -> str:
     """Return the key under which the gate keeps the health for an attempt to this origin."""
+    if gate.scope == "origin":
+        return origin
     scope = observed(gate, call).scope
     return origin if scope is None or origin != call.request.origin else scope

@@ -32,6 +32,9 @@ from . import Locked
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.call import Call
+    from .limits import Limits
+
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 FINENESS = 20  # buckets for each factor of e: neighbours differ by 5 %
 LEAST = 1e-6  # seconds; shorter ones are in the lowest bucket
@@ -249,3 +252,32 @@ def rank(ranked: list[tuple[int, float]], place: float) -> float:
         if seen >= place:
             break
     return exp((bucket + 1) / FINENESS)
+
+
+def refusal_of_hedge(limits: Limits, call: Call, now: float) -> str | None:
+    """Choose ``call.origin`` for a hedge; say why there is none, None: there is. Takes nothing.
+
+    A limit that has a say has a method ``refuse_hedge``.
+    """
+    origins = [call.sent_to]
+    if limits.origins is not None:
+        origins = limits.origins.for_hedge(call.sent_to, now)
+    why = "origin-unhealthy"
+    asked = [one for one in reversed(limits.listed) if hasattr(one, "refuse_hedge")]
+    for origin in origins:
+        call.origin = origin
+        found: str | None = next(filter(None, (one.refuse_hedge(call, now) for one in asked)), None)
+        if found is None:
+            return None
+        why = found
+    return why
+
+
+def take_for_hedge(limits: Limits, call: Call, now: float) -> str | None:
+    """Take a slot for a hedge, and tokens as for a retry; say why there is none, None: both."""
+    if limits.slots is not None and not limits.slots.take_for_hedge(call, now):
+        return "concurrency-limit"
+    if limits.budget_limit is None or limits.budget_limit.spend_for_hedge(call, now):
+        return None
+    limits.leave(call, now)
+    return "budget-exhausted"

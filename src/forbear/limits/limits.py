@@ -87,11 +87,11 @@ class Limits(Limit):
             cooling = at_once if self.cooldown is None else self.cooldown.cooldown.left
             self.origins = OriginsLimit(origins, refused_for, cooling)
         self._gate = None if gate is None else GateLimit(gate, self.breaker)
-        self._budget: BudgetLimit | None = None
+        self.budget_limit: BudgetLimit | None = None
         if budget is not None:
             from .budget import BudgetLimit
 
-            self._budget = BudgetLimit(budget)
+            self.budget_limit = BudgetLimit(budget)
         self.slots: SlotLimit | None = None
         if concurrency is not None:
             from .concurrency import SlotLimit
@@ -121,7 +121,7 @@ class Limits(Limit):
             self.breaker,
             self.slots,  # after what may delay an attempt, because one that waits has no slot
             self._gate,
-            self._budget,
+            self.budget_limit,
         )
 
     def _list(self, *limits: Limit | None) -> None:
@@ -160,7 +160,9 @@ class Limits(Limit):
 
     def budget_scope(self, call: Call) -> str:
         """What the budget keeps an allowance of, for this call."""
-        return call.request.origin if self._budget is None else self._budget.scope_of(call)
+        return (
+            call.request.origin if self.budget_limit is None else self.budget_limit.scope_of(call)
+        )
 
     def count_call(self) -> None:
         """Note a call that succeeds at once, for a budget that counts them."""
@@ -215,32 +217,6 @@ class Limits(Limit):
     def leave(self, call: Call, now: float) -> None:
         for limit in self.listed:
             limit.leave(call, now)
-
-    # A hedge of the first attempt.
-
-    def refuse_hedge(self, call: Call, now: float) -> str | None:
-        """Choose ``call.origin`` for a hedge; say why there is none, None: there is."""
-        origins = [call.sent_to]
-        if self.origins is not None:
-            origins = self.origins.for_hedge(call.sent_to, now)
-        refusal = "origin-unhealthy"
-        for origin in origins:
-            call.origin = origin
-            refusals = (limit.refuse_hedge(call, now) for limit in reversed(self.listed))
-            found = next(filter(None, refusals), None)
-            if found is None:
-                return None
-            refusal = found
-        return refusal
-
-    def take_for_hedge(self, call: Call, now: float) -> str | None:
-        """Take a slot for a hedge, and tokens as for a retry; say why there is none, None: both."""
-        if self.slots is not None and not self.slots.take_for_hedge(call, now):
-            return "concurrency-limit"
-        if self._budget is None or self._budget.spend_for_hedge(call, now):
-            return None
-        self.leave(call, now)
-        return "budget-exhausted"
 
     def __repr__(self) -> str:
         parts = [repr(limit.shared) for limit in self.listed if limit.shared is not SILENCE]

@@ -33,7 +33,7 @@ from ...engine.inspection import INSPECTION, await_result, call_retry_if
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
-from ...limits.hedge import MOST_TIMES
+from ...limits.hedge import MOST_TIMES, refusal_of_hedge, take_for_hedge
 from .bodies import aprefetch_body
 from .pools import aclose_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
@@ -537,12 +537,12 @@ class Hedging:
             return "origin-strained"
         if is_full(self.inner):
             return "local-saturation"
-        refusal: str | None = limits.refuse_hedge(call, now)
+        refusal = refusal_of_hedge(limits, call, now)
         if refusal is not None:
             return refusal
         if not times.spend():
             return "hedge-budget"
-        refusal = limits.take_for_hedge(call, now)
+        refusal = take_for_hedge(limits, call, now)
         if refusal is not None:
             times.end_held()
         return refusal
