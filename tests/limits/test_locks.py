@@ -107,6 +107,46 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() ->
     python(FORK_WITH_THE_LOCK_HELD, "-W", "ignore")
 
 
+FORK_WHILE_A_THREAD_IMPORTS = """
+import os, signal, sys, threading, time
+import httpx
+from forbear import Fixed, RetryPolicy
+from forbear.httpx import RetryTransport
+
+policy = RetryPolicy(max_attempts=2, backoff=Fixed(0))
+transport = RetryTransport(httpx.MockTransport(lambda _: httpx.Response(503)), policy=policy)
+importing = threading.Event()
+
+class Slow:
+    def find_spec(self, name, *_):
+        if name.startswith("forbear.") and threading.current_thread() is thread:
+            importing.set()
+            time.sleep(0.3)
+
+def call():
+    transport.handle_request(httpx.Request("GET", "http://a/"))
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=call)
+thread.start()
+importing.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    call()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_while_another_thread_makes_its_first_retry_does_not_hang_the_child() -> None:
+    """What a retry needs is loaded with the first: the child would wait for that import's lock."""
+    python(FORK_WHILE_A_THREAD_IMPORTS, "-W", "ignore")
+
+
 FORK_WHILE_CALLS_WAIT = """
 import logging, multiprocessing, os, signal, sys, threading
 import httpx

@@ -5,6 +5,10 @@ Each option is explained, and checked, in options.py.
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from contextlib import suppress
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -224,3 +228,23 @@ def policy_and_deadline(
     if context is not None:
         deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
     return policy, deadline_at
+
+
+def load_all() -> None:
+    """Load what calls load when they first need it.
+
+    A child would wait forever for the lock of an import that another thread had begun.
+    """
+    if threading.active_count() == 1:
+        return
+    from pkgutil import iter_modules
+
+    ours = [(name, one) for name, one in sys.modules.copy().items() if name.startswith("forbear.")]
+    for package, module in ours:
+        for found in iter_modules(getattr(module, "__path__", ())):
+            with suppress(ImportError):  # of a client's library that is not installed
+                import_module(f"{package}.{found.name}")
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(before=load_all)
