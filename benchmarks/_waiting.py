@@ -34,7 +34,7 @@ ROWS = (
     "stamina",
     "tenacity",
 )
-GOALS = {"bytes": {"forbear": 2600}}
+GOALS = {"bytes": {"forbear": 4000}}
 
 
 def waiting(

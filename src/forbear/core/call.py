@@ -301,7 +301,9 @@ class Call:
         self.is_under_way = True
         self.sent_at = now
         self.sent_to = self.origin
-        self.barred = self.prefetch_result = self.body_error = None
+        self.barred = None
+        self.notes.pop(PREFETCH_RESULT, None)
+        self.notes.pop(BODY_ERROR, None)
         self.notes.pop(REFUND, None)  # last: an interruption before refunds the tokens
 
     def accept(self, now: float) -> None:

@@ -263,10 +263,11 @@ def refusal_of_hedge(limits: Limits, call: Call, now: float) -> str | None:
     if limits.origins is not None:
         origins = limits.origins.for_hedge(call.sent_to, now)
     why = "origin-unhealthy"
-    asked = [one for one in reversed(limits.listed) if hasattr(one, "refuse_hedge")]
+    refuses = [getattr(one, "refuse_hedge", None) for one in reversed(limits.listed)]
     for origin in origins:
         call.origin = origin
-        found: str | None = next(filter(None, (one.refuse_hedge(call, now) for one in asked)), None)
+        refusals = (refuse(call, now) for refuse in refuses if refuse is not None)
+        found: str | None = next(filter(None, refusals), None)
         if found is None:
             return None
         why = found
