@@ -452,6 +452,7 @@ class Retry(util.Retry):
         raise with_story(port, call, MaxRetryError(pool, url, error)) from error
 
     def after_response(self, method: str | None, url: str, response: Response, pool: Pool) -> Self:
+        """Return what a failed status is retried with; raises the error that ends the call."""
         hop, call = self._attempt(method, url, pool)
         port, status = self._port, response.status
         lines = field_lines(response.headers)
