@@ -19,7 +19,6 @@ except ImportError:
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.port import Library
-from .adapters.httpx.wrap import is_wrapped_client, unwrap_client, wrap_client
 from .core.checks import suggesting
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -135,6 +134,8 @@ def wrap(
         TypeError: This is not a client of httpx2, or an option is wrong. For an object of an SDK
             the message says what to pass.
     """
+    from .adapters.httpx.wrap import wrap_client
+
     wrap_client(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
     return client
 
@@ -146,6 +147,8 @@ def unwrap(client: AnyClient) -> AnyClient:
         ValueError: It is not wrapped.
         TypeError: It is not a client of httpx2.
     """
+    from .adapters.httpx.wrap import unwrap_client
+
     unwrap_client(LIBRARY, client)
     return client
 
@@ -160,6 +163,8 @@ def is_wrapped(client: httpx2.Client | httpx2.AsyncClient) -> bool:
     Raises:
         TypeError: It is not a client of httpx2.
     """
+    from .adapters.httpx.wrap import is_wrapped_client
+
     return is_wrapped_client(LIBRARY, client)
 
 

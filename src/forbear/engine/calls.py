@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import AsyncPort, Classifier, CommonPort, Copying, Response, Sent, Source, Url
+    from .port import Classifier, CommonPort, Copying, Response, Sent, Source, Url
     from .settings import Settings
 
 logger = getLogger("forbear")
@@ -171,48 +171,6 @@ def expired(port: CommonPort[Response], call: Call) -> Exception:
     error = refusal(port, call, RetryRefused(Reason.DEADLINE, send=False))
     error.__cause__ = call.last_error
     return error
-
-
-def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
-    """Call ``before_attempt`` with the request that is to be sent; raises whatever it raises."""
-    assert port.settings.before_attempt is not None
-    try:
-        port.settings.before_attempt(request, call.attempts + 1)
-    except Exception as error:
-        hook_raised(port, call, error)
-        raise
-
-
-def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
-    """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
-    settings = port.settings
-    call.stop = GiveUp(Reason.HOOK_FAILED)
-    settings.events.refused(call, settings.clock.monotonic())
-    with_story(port, call, error)
-
-
-async def acall_before_attempt(port: AsyncPort[Response], call: Call, request: object) -> None:
-    """Call ``before_attempt`` with the request that is to be sent, and await it.
-
-    Raises:
-        Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
-    """
-    settings = port.settings
-    assert settings.before_attempt is not None
-    try:
-        result = settings.before_attempt(request, call.attempts + 1)
-        if not hasattr(result, "__await__"):
-            return
-        if call.deadline_at == inf:
-            await result  # may be cancelled; then nothing was sent
-            return
-        with port.backstop.after(call.deadline_at - settings.clock.monotonic()):
-            await result
-            return
-    except Exception as error:
-        hook_raised(port, call, error)
-        raise
-    raise expired(port, call)
 
 
 def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Exception:

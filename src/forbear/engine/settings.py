@@ -170,6 +170,8 @@ class Settings:
         """
         if self.special or not self.sends_alike or self.limits.origins is not None:
             import_module("forbear.engine.prepare")
+        if self.before_attempt is not None:
+            import_module("forbear.engine.hooks")
         if self.inspects_responses:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:

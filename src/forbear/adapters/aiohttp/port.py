@@ -18,7 +18,6 @@ from ...core.outcome import Failure, FailureKind, Phase
 from ...core.story import RECORD, SENDS
 from ...engine.alarms import Backstop
 from ...engine.calls import (
-    acall_before_attempt,
     call_of,
     conclude,
     end_attempt,
@@ -232,6 +231,8 @@ class AiohttpPort:
         sent = sent_request(call)
         request = next_request(self, call)
         await sent.close()  # as below
+        from ...engine.hooks import acall_before_attempt  # the option has loaded it
+
         await acall_before_attempt(self, call, request)
 
     async def send(self, call: Call) -> ClientResponse:

@@ -8,16 +8,15 @@ is in port.py.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.call import KEPT, SLOT
 from ...core.story import SENT, SETTING
 from ...engine.calls import (
-    acall_before_attempt,
     call_after_first,
-    call_before_attempt,
     call_of,
     cancelled,
     ended,
@@ -32,14 +31,14 @@ from ...engine.errors import ConsumedBody, DeadlineCut, HedgeFinished
 from ...engine.frames import let_signals_through
 from ...engine.loop import drive, drive_call, run
 from ...engine.reading import WHOLE, note_prefetch
-from ...engine.settings import DEFAULT_POLICY, OFF, Settings
+from ...engine.settings import DEFAULT_POLICY, OFF, PREFETCH, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import arrived
 from .port import HttpxPort, Library
-from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self, Unpack
 
     from httpx import AsyncBaseTransport, BaseTransport, Request, Response
@@ -51,7 +50,10 @@ if TYPE_CHECKING:
     from ...engine.outgoing import Outgoing
     from ...engine.reading import PrefetchResult
     from ...limits.limits import Limits
+    from .types import Retrying
 
+LOWER = ("http_proxy", "https_proxy", "all_proxy")
+PROXIES = (*LOWER, *map(str.upper, LOWER))
 HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 other streams read from the connection too
 current = CURRENT.get
 
@@ -78,6 +80,8 @@ class SyncHttpxPort(HttpxPort):
         close_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
+        from ...engine.hooks import call_before_attempt  # the option has loaded it
+
         call_before_attempt(self, call, next_request(self, call))
 
     async def send(self, call: Call) -> Response:
@@ -178,13 +182,95 @@ class SyncHttpxPort(HttpxPort):
         return response
 
 
+class Flavour(NamedTuple):
+    """The names that the library has for the things of one flavour."""
+
+    base: str  # the class of transports
+    default: str  # the one that is made if none is given
+    method: str
+
+
+SYNC = Flavour("BaseTransport", "HTTPTransport", "handle_request")
+ASYNC = Flavour("AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request")
+
+
+def set_up(
+    transport: Retrying,
+    library: Library,
+    flavour: Flavour,
+    inner: object,
+    policy: RetryPolicy,
+    options: Mapping[str, object],
+) -> tuple[Settings, Any]:
+    """Check the arguments of a transport and set what both flavours have.
+
+    Returns:
+        The settings, and the inner transport.
+    """
+    wrapper = type(transport).__name__
+    if inner is None:
+        lost = next((name for name in PROXIES if os.environ.get(name)), None)
+        if lost is not None:
+            from .messages import warn_of_lost_proxy
+
+            warn_of_lost_proxy(lost, library.name)
+        inner = getattr(library.module, flavour.default)()
+    check_inner(inner, library.name, flavour, wrapper)
+    is_async = flavour is ASYNC
+    settings = Settings(
+        wrapper, policy, options, awaits=is_async, hedges=is_async, prefetch=PREFETCH
+    )
+    transport.inner = inner
+    transport.inner_retries = take_over_retries(inner, wrapper)
+    awaits_events = settings.event_streams is not None
+    transport.prefetches = settings.prefetch > 0 or settings.resume or awaits_events
+    transport.special = settings.special
+    transport.is_plain = settings.is_plain
+    # What looks like a success may be flagged, or be a stream whose first event is an error.
+    transport.asks = settings.retry_if is not None or awaits_events
+    transport.policy = settings.policy
+    transport.limits = settings.limits
+    transport.shared = settings.limits.shared
+    return settings, inner
+
+
+def check_inner(inner: object, name: str, flavour: Flavour, wrapper: str) -> None:
+    roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
+    is_of_other = ("httpx2" if name == "httpx" else "httpx") in roots and name not in roots
+    if is_of_other or not callable(getattr(inner, flavour.method, None)):
+        from .messages import wrong_inner
+
+        base = "" if is_of_other else flavour.base
+        raise TypeError(wrong_inner(inner, name, base, wrapper))
+
+
+def take_over_retries(inner: object, wrapper: str) -> int:
+    """Switch off the connect retries of the library's own pool, since two loops would multiply."""
+    pool: Any = getattr(inner, "_pool", None)
+    retries = getattr(pool, "_retries", 0)
+    if not isinstance(retries, int) or retries < 1:
+        return 0
+    pool._retries = 0
+    from .messages import warn_of_retries
+
+    warn_of_retries(inner, retries, wrapper)
+    return retries
+
+
+def described(transport: Retrying) -> str:
+    name = f"{type(transport).__module__}.{type(transport).__name__}"
+    return f"<{name} {transport.limits!r} over {type(transport.inner).__name__}>"
+
+
 class SyncRetrying:
     """The body of ``RetryTransport``."""
 
     if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name):
-            missing_attribute(self, self._library.name, SYNC, name)
+            from .messages import missing_attribute
+
+            raise missing_attribute(self, self._library.name, SYNC.method, name)
 
     def __repr__(self) -> str:
         return described(self)
@@ -324,6 +410,8 @@ class AsyncHttpxPort(HttpxPort):
         await aclose_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
+        from ...engine.hooks import acall_before_attempt  # the option has loaded it
+
         await acall_before_attempt(self, call, next_request(self, call))
 
     async def send(self, call: Call) -> Response:
@@ -492,7 +580,9 @@ class AsyncRetrying:
     if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name):
-            missing_attribute(self, self._library.name, ASYNC, name)
+            from .messages import missing_attribute
+
+            raise missing_attribute(self, self._library.name, ASYNC.method, name)
 
     def __repr__(self) -> str:
         return described(self)

@@ -19,7 +19,6 @@ from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ...core.story import RECORD, SENDS
 from ...engine.calls import (
     begin_call,
-    call_before_attempt,
     deadline_error,
     end_attempt,
     expired,
@@ -227,6 +226,8 @@ class Urllib3Port(Generic[AnyResponse]):
         )
 
     async def run_hook(self, call: Call) -> None:
+        from ...engine.hooks import call_before_attempt  # the option has loaded it
+
         call_before_attempt(self, call, self.next_request(call))
 
     async def send(self, call: Call) -> AnyResponse:

@@ -1,0 +1,64 @@
+"""Messages of the httpx family: what is wrong with a transport, and what to write instead.
+
+Loaded with the first of them.
+"""
+
+from __future__ import annotations
+
+from ...core.checks import shown
+from ...core.policy import RetryPolicy
+from ...engine.frames import warn
+
+# A client looks these up first, and fails here if it got the transport of the other flavour.
+OF_CLIENTS = frozenset(
+    ("handle_request", "handle_async_request", "__enter__", "__aenter__", "close", "aclose")
+)
+
+
+def wrong_inner(inner: object, name: str, base: str, wrapper: str) -> str:
+    """Say what a transport takes, and what to write; no ``base``: it is of the other library."""
+    other = "httpx2" if name == "httpx" else "httpx"
+    if not base:
+        return (
+            f"{wrapper} of forbear.{name} takes a transport of {name}, got {type(inner).__name__}"
+            f" of {other}; use forbear.{other}.{wrapper}"
+        )
+    hint = ""
+    if callable(getattr(inner, "handle_request", None)):
+        hint = f"; it is a synchronous one: use forbear.{name}.RetryTransport"
+    elif callable(getattr(inner, "handle_async_request", None)):
+        hint = f"; it is an asynchronous one: use forbear.{name}.AsyncRetryTransport"
+    elif hasattr(inner, "_transport"):
+        hint = f"; to keep a client's own settings use forbear.{name}.wrap(client)"
+    elif isinstance(inner, RetryPolicy):
+        hint = f": write {wrapper}(policy={inner!r})"
+    return f"{wrapper} takes an {name}.{base}, got {shown(inner)}{hint}"
+
+
+def missing_attribute(transport: object, library: str, method: str, name: str) -> AttributeError:
+    """Say that it is missing, and where a client asks for it, which client the transport is for."""
+    # An AttributeError, so that hasattr() still shows which flavour a transport has.
+    message = f"{type(transport).__name__!r} object has no attribute {name!r}"
+    if name in OF_CLIENTS:
+        ours, theirs = ("", "Async") if method == "handle_request" else ("Async", "")
+        message += (
+            f": it is for {library}.{ours}Client; write"
+            f" {library}.{theirs}Client(transport=forbear.{library}.{theirs}RetryTransport())"
+        )
+    return AttributeError(message, name=name, obj=transport)
+
+
+def warn_of_retries(inner: object, retries: int, wrapper: str) -> None:
+    warn(
+        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts"
+        " would multiply. forbear retries failed connections by itself, with a delay and under its"
+        " limits."
+    )
+
+
+def warn_of_lost_proxy(name: str, library: str) -> None:
+    """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
+    warn(
+        f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS"
+        f" and limits use forbear.{library}.wrap({library}.Client())"
+    )

@@ -1,0 +1,55 @@
+"""Hooks: ``before_attempt``, called before each retry; loaded where that option is given."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core.outcome import GiveUp, Reason
+from .calls import expired, with_story
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from .port import AsyncPort, Classifier, Response
+
+
+def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
+    """Call ``before_attempt`` with the request that is to be sent; raises whatever it raises."""
+    assert port.settings.before_attempt is not None
+    try:
+        port.settings.before_attempt(request, call.attempts + 1)
+    except Exception as error:
+        hook_raised(port, call, error)
+        raise
+
+
+def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
+    """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
+    settings = port.settings
+    call.stop = GiveUp(Reason.HOOK_FAILED)
+    settings.events.refused(call, settings.clock.monotonic())
+    with_story(port, call, error)
+
+
+async def acall_before_attempt(port: AsyncPort[Response], call: Call, request: object) -> None:
+    """Call ``before_attempt`` with the request that is to be sent, and await it.
+
+    Raises:
+        Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
+    """
+    settings = port.settings
+    assert settings.before_attempt is not None
+    try:
+        result = settings.before_attempt(request, call.attempts + 1)
+        if not hasattr(result, "__await__"):
+            return
+        if call.deadline_at == inf:
+            await result  # may be cancelled; then nothing was sent
+            return
+        with port.backstop.after(call.deadline_at - settings.clock.monotonic()):
+            await result
+            return
+    except Exception as error:
+        hook_raised(port, call, error)
+        raise
+    raise expired(port, call)
