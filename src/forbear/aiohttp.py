@@ -16,8 +16,8 @@ except ImportError:
 from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.port import AiohttpPort, has_ended
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
+from .core.call import SENDS
 from .core.checks import suggesting
-from .core.story import SENDS
 from .engine.calls import call_after_first, call_of, cancelled
 from .engine.current import CURRENT
 from .engine.loop import run

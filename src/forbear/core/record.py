@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .call import RECORD, SENDS, SENT, SETTING, Story
 from .outcome import FailureKind, Phase, Reason
-from .story import RECORD, SENDS, SENT, SETTING, Story
 
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 

@@ -10,9 +10,8 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import PLUGIN_ERROR, SENT_BEFORE, SLOT, STORY, Call
+from ..core.call import PLUGIN_ERROR, RECORD, SENT_BEFORE, SLOT, STORY, Call, Story
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
-from ..core.story import RECORD, Story
 from ..errors import RetryRefused
 from . import current
 from .errors import DeadlineCut, Interrupted, story_below

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import BODY_HINT, CUT_BY_INCOMING, HINT_LINES, IS_REUSED, QUOTAS, RETRY_IF
+from ..core.call import (
+    BODY_HINT,
+    CUT_BY_INCOMING,
+    HINT_LINES,
+    IS_REUSED,
+    QUOTAS,
+    RECORD,
+    RETRY_IF,
+    Story,
+)
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
-from ..core.story import RECORD, Story
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..core.call import Call
-    from ..core.story import HedgeNotes
+    from ..core.call import Call, HedgeNotes
     from .port import Classifier, Inspection
 
     Lines = Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]

@@ -20,9 +20,8 @@ from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
 if TYPE_CHECKING:
-    from ..core.call import Call
+    from ..core.call import Attempt, Call
     from ..core.outcome import Failure, SendAgain
-    from ..core.story import Attempt
     from ..limits.breaker import Transition
 
 P = ParamSpec("P")

@@ -25,9 +25,8 @@ def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
 
 def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
     """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
-    settings = port.settings
     call.stop = GiveUp(Reason.HOOK_FAILED)
-    settings.events.refused(call, settings.clock.monotonic())
+    port.settings.events.refused(call, port.settings.clock.monotonic())
     with_story(port, call, error)
 
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..core.call import Call, Prefetched
+    from ..core.call import Call, Prefetched, Story
     from ..core.headers.ranges import Part
     from ..core.outcome import Failure
     from ..core.request import Request
-    from ..core.story import Story
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .alarms import Backstop
     from .outgoing import Outgoing

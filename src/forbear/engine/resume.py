@@ -21,10 +21,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.call import SLOT, STORY
+from ..core.call import MOST_NOTES, SLOT, STORY
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
-from ..core.story import MOST_NOTES
 from .calls import body_broke, with_story
 from .errors import Interrupted
 from .loop import drive_call, run
@@ -33,11 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import NoReturn, Self
 
-    from ..core.call import Call
+    from ..core.call import Call, Story
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from ..core.story import Story
     from .port import Classifier, Response, ResumingPort
     from .settings import Settings
 

@@ -11,11 +11,10 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ...core.call import KEPT, RETRY_IF, SLOT
+from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.story import RECORD, SENDS
 from ...engine.alarms import Backstop
 from ...engine.calls import (
     call_of,
@@ -59,10 +58,9 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
     from aiohttp.abc import AbstractCookieJar
 
-    from ...core.call import Call, Prefetched
+    from ...core.call import Call, Prefetched, Story
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
-    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.reading import PrefetchResult

@@ -10,9 +10,9 @@ from weakref import ref
 
 import aiohttp
 
+from ...core.call import RECORD
 from ...core.headers.ranges import download_of
 from ...core.outcome import RETRYABLE_KINDS
-from ...core.story import RECORD
 from ...engine.calls import body_broke
 from ...engine.resume import AsyncResumable
 from .bodies import Bounded, ContentBody, Pulled
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientRequest, ClientResponse
 
-    from ...core.call import Call
+    from ...core.call import Call, Story
     from ...core.event_streams import EventStream, WholeEvents
     from ...core.headers.ranges import Download
-    from ...core.story import Story
     from ...engine.context import CallContext
     from .types import AiohttpPort
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ...core.story import SENT, SETTING
+from ...core.call import SENT, SETTING
 from ...engine.frames import let_signals_through
 from ...engine.reading import ENDLESS, LATE, WHOLE, PrefetchResult, aread_pieces, read_pieces
 from .connections import (

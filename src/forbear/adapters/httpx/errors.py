@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
+from ...core.call import RECORD
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.story import RECORD
 from ...engine.errors import is_socket_error, socket_failure_kind
 from ...errors import ForbearError
 

@@ -19,10 +19,9 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import NUMBER, RETRY_IF, SLOT, STORY
+from ...core.call import NUMBER, RETRY_IF, SETTING, SLOT, STORY, Attempt, HedgeNotes
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
-from ...core.story import SETTING, Attempt, HedgeNotes
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.current import CURRENT

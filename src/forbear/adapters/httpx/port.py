@@ -12,10 +12,9 @@ from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import KEPT, RETRY_IF
+from ...core.call import KEPT, RETRY_IF, SETTING
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
-from ...core.story import SETTING
 from ...engine.calls import (
     call_after_first,
     call_of,
@@ -48,10 +47,9 @@ if TYPE_CHECKING:
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Call, Prefetched
+    from ...core.call import Call, Prefetched, Story
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
-    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.port import Inspection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from ...core.story import SETTING
+from ...core.call import SETTING
 from ...engine import outgoing
 from .request import HOP
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...core.call import SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
-from ...core.story import SETTING
 from ...engine.calls import sent_request
 from ...engine.resume import AsyncResumable, SyncResumable
 from .errors import own_error
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from httpx import AsyncByteStream, Response, SyncByteStream
 
-    from ...core.call import Call
+    from ...core.call import Call, Story
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
-    from ...core.story import Story
     from .types import HttpxPort
 
 

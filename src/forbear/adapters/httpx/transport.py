@@ -13,8 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.call import KEPT, SLOT
-from ...core.story import SENT, SETTING
+from ...core.call import KEPT, SENT, SETTING, SLOT
 from ...engine.calls import (
     call_after_first,
     call_of,
@@ -240,8 +239,7 @@ def check_inner(inner: object, name: str, flavour: Flavour, wrapper: str) -> Non
     if is_of_other or not callable(getattr(inner, flavour.method, None)):
         from .messages import wrong_inner
 
-        base = "" if is_of_other else flavour.base
-        raise TypeError(wrong_inner(inner, name, base, wrapper))
+        raise TypeError(wrong_inner(inner, name, "" if is_of_other else flavour.base, wrapper))
 
 
 def take_over_retries(inner: object, wrapper: str) -> int:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout, parse_url
 
+from ...core.call import RECORD
 from ...core.request import DEFAULT_PORTS
-from ...core.story import RECORD
 from ...engine.frames import warn
 from .port import Urllib3Port
 from .request import Urllib3Request, least, origin_at
 
 if TYPE_CHECKING:
-    from ...core.call import Call
-    from ...core.story import Story
+    from ...core.call import Call, Story
     from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded

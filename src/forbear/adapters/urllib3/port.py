@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from ...core.call import KEPT, PREPARED_FOR, RETRY_IF, SLOT
+from ...core.call import KEPT, PREPARED_FOR, RECORD, RETRY_IF, SENDS, SLOT
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
-from ...core.story import RECORD, SENDS
 from ...engine.calls import (
     begin_call,
     deadline_error,
@@ -63,9 +62,8 @@ if TYPE_CHECKING:
 
     from urllib3.util import Timeout
 
-    from ...core.call import Call
+    from ...core.call import Call, Story
     from ...core.policy import RetryPolicy
-    from ...core.story import Story
     from ...engine.context import CallContext
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded

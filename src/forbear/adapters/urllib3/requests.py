@@ -15,8 +15,8 @@ import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.util import Timeout
 
+from ...core.call import RECORD, Story
 from ...core.request import DEFAULT_PORTS
-from ...core.story import RECORD, Story
 from .errors import tree
 from .port import Urllib3Port
 from .request import Urllib3Request, as_text, origin_at

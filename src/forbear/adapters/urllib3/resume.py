@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse, exceptions
 from urllib3.exceptions import ProtocolError
 
-from ...core.call import SLOT
+from ...core.call import RECORD, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...core.outcome import RETRYABLE_KINDS
-from ...core.story import RECORD
 from ...engine.calls import body_broke
 from ...engine.errors import Interrupted
 from ...engine.resume import (
@@ -38,9 +37,8 @@ if TYPE_CHECKING:
 
     from urllib3.connection import HTTPConnection
 
-    from ...core.call import Call
+    from ...core.call import Call, Story
     from ...core.event_streams import EventStream
-    from ...core.story import Story
     from .request import Urllib3Request
     from .types import Again, AnyPort, AnyResponse, Urllib3Port
 

@@ -20,12 +20,11 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
-from ...core.call import SENT_BEFORE
+from ...core.call import RECORD, SENT_BEFORE, Story
 from ...core.checks import check_bool, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase, Reason
 from ...core.policy import RetryPolicy
-from ...core.story import RECORD, Story
 from ...engine.calls import (
     begin_call,
     ended,

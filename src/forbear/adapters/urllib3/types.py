@@ -11,10 +11,9 @@ from ...engine.port import Port, StreamPort
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from ...core.call import Call
+    from ...core.call import Call, Story
     from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
-    from ...core.story import Story
     from ...engine.clock import Clock
 
     AnyPort: TypeAlias = "Urllib3Port[Any]"
