@@ -1,6 +1,7 @@
 """Failures as adapters tell them, for tests that need no adapter."""
 
-from forbear import Failure, FailureKind, Hint, Phase
+from forbear import FailureKind
+from forbear.strategies import Failure, Hint, Phase
 
 RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
 REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")

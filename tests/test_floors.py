@@ -24,7 +24,7 @@ HEIGHTS = [
     ("limits", "idempotency"),
     ("engine",),
     ("adapters", "telemetry"),
-    ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi"),
+    ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi", "strategies"),
     ("testing",),
     ("pytest_plugin",),
     ("cli",),

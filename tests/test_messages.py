@@ -23,7 +23,6 @@ import forbear.requests
 import forbear.urllib3
 import forbear.wsgi
 from forbear import (
-    AwsStandard,
     CircuitBreaker,
     ConcurrencyLimit,
     EventStreams,
@@ -37,8 +36,6 @@ from forbear import (
     RetryBudget,
     RetryGate,
     RetryPolicy,
-    StandardStrategy,
-    TokenBucket,
     idempotency,
 )
 from forbear.core import migration
@@ -46,6 +43,7 @@ from forbear.core.headers.structured import parse_item
 from forbear.engine import settings
 from forbear.limits.limits import Limits
 from forbear.redis import RedisBudget
+from forbear.strategies import AwsStandard, StandardStrategy, TokenBucket
 from forbear.telemetry import otel, prometheus
 from forbear.testing import (
     FakeClock,

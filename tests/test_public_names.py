@@ -21,14 +21,16 @@ import forbear.requests
 import forbear.urllib3
 from forbear import Reason, record_of
 
-# DESIGN section 2, as far as it is due now.
+# At the door is what most programs may need; the rest is in ``forbear.strategies``.
 NAMES = {
-    "RetryPolicy", "Exponential", "Fixed", "Backoff", "IdempotencyKeys", "RetryBudget",
-    "RetryStrategy", "RetryToken", "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault",
-    "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
-    "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "EventStreams", "RetryRefused",
-    "AwsStandard", "CircuitBreaker", "Options", "Origins", "PolicyFields", "RetryGate", "TokenBucket",
-    "Hedge", "ConcurrencyLimit", "Pacing",
+    "RetryPolicy", "Exponential", "Fixed", "IdempotencyKeys", "RetryBudget", "FailureKind",
+    "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override", "deadline",
+    "ForbearError", "CircuitOpenError", "DeadlineExceeded", "EventStreams", "CircuitBreaker",
+    "Options", "Origins", "RetryGate", "Hedge", "ConcurrencyLimit", "Pacing",
+}  # fmt: skip
+STRATEGIES = {
+    "AwsStandard", "Backoff", "Failure", "Fault", "Hint", "Phase", "PolicyFields", "RetryRefused",
+    "RetryStrategy", "RetryToken", "StandardStrategy", "TokenBucket",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 WRAPS = {"wrap", "unwrap", "is_wrapped", "classify"} | ERRORS
@@ -46,6 +48,7 @@ MODULES = {
     "forbear.idempotency": {"serialize", "parse", "generate"},
     "forbear.redis": {"RedisBudget"},
     "forbear.requests": {"RetryAdapter", "mount", "is_mounted", "classify"} | ERRORS,
+    "forbear.strategies": STRATEGIES,
     "forbear.urllib3": POOLS,
     "forbear.telemetry.assets": {"read", "write"},
     "forbear.telemetry.otel": OTEL,
@@ -187,7 +190,7 @@ def test_help_names_every_option_and_where_each_is_explained():
 
 def test_errors_derive_from_their_family_and_never_from_oserror():
     """``except httpx.TimeoutException`` catches ours; ``except OSError`` does not."""
-    assert forbear.RetryRefused.__bases__ == (forbear.ForbearError,)
+    assert forbear.strategies.RetryRefused.__bases__ == (forbear.ForbearError,)
     for cls, bases in FAMILY.items():
         assert all(issubclass(cls, base) for base in (*bases, forbear.ForbearError))
         assert not issubclass(cls, (OSError, TimeoutError, ValueError, RuntimeError))
@@ -214,8 +217,8 @@ def test_errors_take_a_message_a_reason_and_a_time_and_survive_a_copy():
 
 
 def test_a_refusal_sends_once_unless_it_says_otherwise_and_pickles():
-    assert forbear.RetryRefused(Reason.BUDGET_EXHAUSTED).send is True
-    error = forbear.RetryRefused(Reason.BUDGET_EXHAUSTED, send=False, retry_after=1.0)
+    assert forbear.strategies.RetryRefused(Reason.BUDGET_EXHAUSTED).send is True
+    error = forbear.strategies.RetryRefused(Reason.BUDGET_EXHAUSTED, send=False, retry_after=1.0)
     twin = pickle.loads(pickle.dumps(error))
     assert str(twin) == str(error) == "refused: budget-exhausted"
     assert (twin.reason, twin.send, twin.retry_after) == (Reason.BUDGET_EXHAUSTED, False, 1.0)

@@ -19,67 +19,60 @@ if TYPE_CHECKING:
     from . import idempotency as idempotency
     from . import redis as redis
     from . import requests as requests
+    from . import strategies as strategies
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
-    from .core.backoff import Backoff, Exponential, Fixed
+    from .core.backoff import Exponential, Fixed
     from .core.event_streams import EventStreams
     from .core.headers.hints import read_hint
-    from .core.outcome import Failure, FailureKind, Fault, Hint, Phase, Reason
+    from .core.outcome import FailureKind, Reason
     from .core.policy import RetryPolicy
-    from .core.policy_fields import PolicyFields
     from .core.record import AttemptRecord, CallRecord, record_of
-    from .core.strategy import RetryStrategy, RetryToken
     from .engine.blocks import deadline, override
     from .engine.options import Options
-    from .errors import CircuitOpenError, DeadlineExceeded, ForbearError, RetryRefused
+    from .errors import CircuitOpenError, DeadlineExceeded, ForbearError
     from .idempotency import IdempotencyKeys
     from .limits.breaker import CircuitBreaker
-    from .limits.budget import AwsStandard, RetryBudget, TokenBucket
+    from .limits.budget import RetryBudget
     from .limits.concurrency import ConcurrencyLimit
     from .limits.gate import RetryGate
     from .limits.hedge import Hedge
     from .limits.origins import Origins
     from .limits.pacing import Pacing
-    from .limits.standard import StandardStrategy
 
 _PLACES = {
     name: module
     for module, names in (
         ("core.event_streams", "EventStreams"),
         ("core.headers.hints", "read_hint"),
-        ("core.outcome", "Failure FailureKind Fault Hint Phase Reason"),
+        ("core.outcome", "FailureKind Reason"),
         ("core.policy", "RetryPolicy"),
-        ("core.policy_fields", "PolicyFields"),
         ("core.record", "AttemptRecord CallRecord record_of"),
-        ("core.backoff", "Backoff Exponential Fixed"),
-        ("core.strategy", "RetryStrategy RetryToken"),
+        ("core.backoff", "Exponential Fixed"),
         ("engine.blocks", "deadline override"),
         ("engine.options", "Options"),
-        ("errors", "CircuitOpenError DeadlineExceeded ForbearError RetryRefused"),
+        ("errors", "CircuitOpenError DeadlineExceeded ForbearError"),
         ("idempotency", "IdempotencyKeys"),
         ("limits.breaker", "CircuitBreaker"),
-        ("limits.budget", "AwsStandard RetryBudget TokenBucket"),
+        ("limits.budget", "RetryBudget"),
         ("limits.concurrency", "ConcurrencyLimit"),
         ("limits.gate", "RetryGate"),
         ("limits.hedge", "Hedge"),
         ("limits.origins", "Origins"),
         ("limits.pacing", "Pacing"),
-        ("limits.standard", "StandardStrategy"),
     )
     for name in names.split()
 }
 
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (
-    "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "testing", "urllib3",
-    "wsgi",
+    "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "strategies",
+    "testing", "urllib3", "wsgi",
 )  # fmt: skip
 
 __all__ = [
     "AttemptRecord",
-    "AwsStandard",
-    "Backoff",
     "CallRecord",
     "CircuitBreaker",
     "CircuitOpenError",
@@ -87,28 +80,18 @@ __all__ = [
     "DeadlineExceeded",
     "EventStreams",
     "Exponential",
-    "Failure",
     "FailureKind",
-    "Fault",
     "Fixed",
     "ForbearError",
     "Hedge",
-    "Hint",
     "IdempotencyKeys",
     "Options",
     "Origins",
     "Pacing",
-    "Phase",
-    "PolicyFields",
     "Reason",
     "RetryBudget",
     "RetryGate",
     "RetryPolicy",
-    "RetryRefused",
-    "RetryStrategy",
-    "RetryToken",
-    "StandardStrategy",
-    "TokenBucket",
     "deadline",
     "override",
     "read_hint",

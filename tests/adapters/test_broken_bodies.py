@@ -6,7 +6,8 @@ A small body is handed over before its end where that does not come within a qua
 import pytest
 
 import forbear
-from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
+from forbear import FailureKind, Fixed, Reason, RetryPolicy
+from forbear.strategies import Phase
 
 from .foreign import Foreign, stream_of
 

@@ -9,7 +9,8 @@ import logging
 import pytest
 
 import forbear
-from forbear import Fixed, Phase, Reason, RetryPolicy
+from forbear import Fixed, Reason, RetryPolicy
+from forbear.strategies import Phase
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from forbear import Fixed, RetryPolicy, RetryToken, record_of
+from forbear import Fixed, RetryPolicy, record_of
+from forbear.strategies import RetryToken
 
 from .foreign import Foreign
 from .test_strategies import Well

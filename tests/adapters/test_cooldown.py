@@ -97,7 +97,9 @@ class ToldMeanwhile(FakeClock):
 async def after_told(adapter, seconds, steps, budget=None, **fields):
     """The outcome of a call that was to be sent again after a second, and its clock."""
     clock, policy = ToldMeanwhile(seconds), RetryPolicy(backoff=Fixed(1.0), **fields)
-    strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
+    strategy = forbear.strategies.StandardStrategy(
+        policy, budget=budget, cooldown="all", random=lambda: 0.0
+    )
     clock.limits = strategy.limits
     async with adapter.client(steps, policy=policy, strategy=strategy, clock=clock) as client:
         try:

@@ -16,7 +16,8 @@ import forbear.httpx
 import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
-from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
+from forbear.strategies import Phase
 
 from ..lanes.aiohttp import AiohttpClient
 

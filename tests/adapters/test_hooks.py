@@ -4,14 +4,8 @@ import anyio.lowlevel
 import pytest
 
 import forbear
-from forbear import (
-    CircuitBreaker,
-    Fixed,
-    Reason,
-    RetryPolicy,
-    RetryRefused,
-    record_of,
-)
+from forbear import CircuitBreaker, Fixed, Reason, RetryPolicy, record_of
+from forbear.strategies import RetryRefused
 from forbear.testing import record
 
 from .test_strategies import Well

@@ -14,7 +14,8 @@ import pytest
 
 import forbear.httpx
 import forbear.httpx2
-from forbear import FailureKind, Phase
+from forbear import FailureKind
+from forbear.strategies import Phase
 
 from ..httpx_errors import chained, class_named, exception_of
 

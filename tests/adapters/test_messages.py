@@ -126,6 +126,7 @@ NEAR = [  # what a newcomer types, and the names that are right
     ("forbear.requests.is_wrapped", "forbear.requests.is_mounted(session)"),
     ("forbear.urllib3.mount", "forbear.urllib3.RetryPoolManager(policy)"),
     ("forbear.urllib3.wrap", "forbear.urllib3.RetryPoolManager(policy)"),
+    *((f"forbear.{name}", f"forbear.strategies.{name}") for name in forbear.strategies.__all__),
 ]
 
 

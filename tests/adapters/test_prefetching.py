@@ -11,7 +11,8 @@ import pytest
 from httpcore._backends.sync import SyncStream
 
 import forbear
-from forbear import FailureKind, Fixed, Phase, RetryPolicy
+from forbear import FailureKind, Fixed, RetryPolicy
+from forbear.strategies import Phase
 from forbear.testing import FaultServer
 from forbear.testing.steps import parse_step
 

@@ -19,7 +19,7 @@ import requests
 import urllib3
 from aiohttp.client_proto import ResponseHandler
 
-from forbear import FailureKind, Phase, RetryPolicy
+from forbear import FailureKind, RetryPolicy
 from forbear.adapters.httpx import bodies as httpx_streams
 from forbear.adapters.httpx import connections as httpx_arriving
 from forbear.adapters.httpx import errors as httpx_errors
@@ -29,6 +29,7 @@ from forbear.adapters.httpx import pools as httpx_pool
 from forbear.adapters.httpx import transport as httpx_transport
 from forbear.adapters.urllib3 import deadlines as urllib3_sockets
 from forbear.engine.clock import SYSTEM_CLOCK
+from forbear.strategies import Phase
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")

@@ -20,8 +20,9 @@ import urllib3
 from urllib3.contrib.socks import SOCKSProxyManager
 
 import forbear.urllib3
-from forbear import FailureKind, Fixed, Origins, Phase, Reason, RetryPolicy, record_of
+from forbear import FailureKind, Fixed, Origins, Reason, RetryPolicy, record_of
 from forbear.requests import mount
+from forbear.strategies import Phase
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryProxyManager
 

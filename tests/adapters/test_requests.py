@@ -15,8 +15,9 @@ from requests_ratelimiter import LimiterAdapter, LimiterMixin
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
+from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
+from forbear.strategies import AwsStandard
 from forbear.testing import FakeClock, ScriptedAdapter
 
 from .foreign import collecting_by_hand

@@ -13,8 +13,9 @@ import anyio
 import pytest
 
 import forbear
-from forbear import CircuitBreaker, FailureKind, Fixed, Phase, Reason, RetryBudget, RetryPolicy
+from forbear import CircuitBreaker, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy
 from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
+from forbear.strategies import Phase
 from forbear.testing.steps import parse_step
 
 from .foreign import Foreign, stream_of

@@ -111,7 +111,7 @@ class Refusing(Well):
     """A strategy that refuses every call."""
 
     def acquire_initial_token(self, scope, now):
-        raise forbear.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
+        raise forbear.strategies.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
 
 
 @pytest.mark.smoke

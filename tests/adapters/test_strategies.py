@@ -8,18 +8,8 @@ import pytest
 import urllib3
 
 import forbear
-from forbear import (
-    AwsStandard,
-    Fixed,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-    RetryRefused,
-    RetryToken,
-    StandardStrategy,
-    TokenBucket,
-    record_of,
-)
+from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear.strategies import AwsStandard, RetryRefused, RetryToken, StandardStrategy, TokenBucket
 
 from .test_cancellation import Stuck
 from .test_conformance_exits import Interrupted

@@ -14,8 +14,9 @@ from requests_toolbelt.adapters.fingerprint import FingerprintAdapter
 from urllib3.contrib.pyopenssl import PyOpenSSLContext
 
 import forbear
-from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
+from forbear.strategies import Phase
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryPoolManager
 

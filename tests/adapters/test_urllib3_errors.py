@@ -24,13 +24,14 @@ import urllib3
 import urllib3.exceptions as u3
 from urllib3.util.ssl_match_hostname import CertificateError
 
-from forbear import CircuitOpenError, FailureKind, Phase, Reason, RetryPolicy
+from forbear import CircuitOpenError, FailureKind, Reason, RetryPolicy
 from forbear.adapters.urllib3.errors import REQUESTS, URLLIB3, classify
 from forbear.core.call import Call
 from forbear.core.decide import decide
 from forbear.core.outcome import RETRYABLE_KINDS, GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
+from forbear.strategies import Phase
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 HOST = "origin.example"

@@ -2,9 +2,10 @@
 
 import pytest
 
-from forbear import Exponential, Failure, FailureKind, Fixed, Phase, RetryPolicy
+from forbear import Exponential, FailureKind, Fixed, RetryPolicy
 from forbear.cli import explain
 from forbear.cli.explain import Outage, hanging, play, unavailable
+from forbear.strategies import Failure, Phase
 
 
 @pytest.fixture(autouse=True)

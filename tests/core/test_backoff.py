@@ -93,7 +93,8 @@ def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
 
 FORKING = """
 import os, sys
-from forbear import Exponential, RetryPolicy, StandardStrategy, Failure, FailureKind, Phase
+from forbear import Exponential, FailureKind, RetryPolicy
+from forbear.strategies import Failure, Phase, StandardStrategy
 
 strategy = StandardStrategy(RetryPolicy(max_attempts=99))
 

@@ -1,12 +1,13 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
-from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
+from forbear import FailureKind, Fixed, Reason, RetryPolicy
 from forbear.core.call import SENT_BEFORE, Call, Resumption
 from forbear.core.headers.ranges import Download
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
+from forbear.strategies import Failure, Phase
 
 from ..failures import REFUSED, answer
 

@@ -20,15 +20,12 @@ import forbear.httpx
 import forbear.httpx2
 from forbear import (
     Exponential,
-    Failure,
     FailureKind,
     Fixed,
-    Phase,
     Reason,
     RetryBudget,
     RetryGate,
     RetryPolicy,
-    RetryRefused,
     record_of,
 )
 from forbear.core.call import PLUGIN_ERROR, Call
@@ -37,6 +34,7 @@ from forbear.core.event_streams import ErrorEvent
 from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
+from forbear.strategies import Failure, Phase, RetryRefused
 from forbear.testing import FakeClock
 
 from ..failures import REFUSED, RESET, TIMEOUT, UNPROCESSED

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from forbear import Failure, FailureKind, Fault, Phase
+from forbear import FailureKind
 from forbear.core.outcome import NO_HINT, RetrySafety
 from forbear.core.request import Request, origin_of
+from forbear.strategies import Failure, Fault, Phase
 
 from ..failures import answer
 

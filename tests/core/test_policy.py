@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from forbear import Exponential, FailureKind, Fixed, IdempotencyKeys, PolicyFields, RetryPolicy
+from forbear import Exponential, FailureKind, Fixed, IdempotencyKeys, RetryPolicy
 from forbear.core.outcome import RETRYABLE_KINDS
+from forbear.strategies import PolicyFields
 
 EVERY_RETRYABLE_KIND = {
     "dns", "refused", "connect-timeout", "tls", "proxy", "read-timeout", "write-timeout", "timeout", "reset",

@@ -6,19 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from forbear import (
-    AttemptRecord,
-    CallRecord,
-    FailureKind,
-    Fixed,
-    Phase,
-    Reason,
-    RetryPolicy,
-    record_of,
-)
+from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.core.events import AttemptFailed, Event
 from forbear.core.outcome import Failure
 from forbear.httpx import RetryTransport
+from forbear.strategies import Phase
 from forbear.testing import FakeClock, ScriptedTransport
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0), hint_spread=0.0)

@@ -7,8 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forbear import Failure, Reason, RetryRefused, RetryStrategy, RetryToken, record_of
+from forbear import Reason, record_of
 from forbear.httpx import RetryTransport
+from forbear.strategies import Failure, RetryRefused, RetryStrategy, RetryToken
 from forbear.testing import FakeClock, ScriptedTransport
 
 

@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 
-from forbear import (
-    AwsStandard,
-    Exponential,
-    Failure,
-    Fixed,
-    Reason,
-    RetryRefused,
-    RetryStrategy,
-    TokenBucket,
-)
+from forbear import Exponential, Fixed, Reason
+from forbear.strategies import AwsStandard, Failure, RetryRefused, RetryStrategy, TokenBucket
 
 from ..failures import RESET, TIMEOUT, answer
 from ..threads import hasty, in_threads

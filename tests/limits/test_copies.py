@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Hedge,
-    Origins,
-    Pacing,
-    RetryBudget,
-    RetryGate,
-    TokenBucket,
-)
+from forbear import CircuitBreaker, ConcurrencyLimit, Hedge, Origins, Pacing, RetryBudget, RetryGate
 from forbear.core.headers.quota import Quota
 from forbear.limits.concurrency import Slot
 from forbear.limits.pacing import Turn
+from forbear.strategies import TokenBucket
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from forbear import FailureKind, Phase
+from forbear import FailureKind
 from forbear.core.outcome import Failure, Hint
 from forbear.limits.gate import RetryGate
 from forbear.limits.health import Cause, Hold, cost_of
+from forbear.strategies import Phase
 
 from ..threads import in_threads
 

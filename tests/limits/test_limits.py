@@ -9,16 +9,13 @@ import pytest
 
 from forbear import (
     CircuitBreaker,
-    Failure,
     FailureKind,
     Fixed,
     Origins,
-    Phase,
     Reason,
     RetryBudget,
     RetryGate,
     RetryPolicy,
-    RetryRefused,
 )
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
@@ -28,6 +25,7 @@ from forbear.limits.breaker import Admission, CircuitState
 from forbear.limits.cooldown import PACE
 from forbear.limits.gate import observed
 from forbear.limits.limits import Limits
+from forbear.strategies import Failure, Phase, RetryRefused
 
 from ..failures import REFUSED, RESET, answer
 

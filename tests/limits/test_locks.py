@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, TokenBucket
+from forbear import CircuitBreaker, Hedge, Origins, RetryBudget
 from forbear.limits import renew
 from forbear.limits.cooldown import Cooldown
 from forbear.limits.lease import LeasedBudget
+from forbear.strategies import TokenBucket
 from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, clock
 from forbear.testing.server import Ledger, Scripts
 

@@ -10,19 +10,16 @@ import pytest
 from forbear import (
     CircuitBreaker,
     ConcurrencyLimit,
-    Failure,
     Fixed,
     Pacing,
     Reason,
     RetryBudget,
     RetryPolicy,
-    RetryRefused,
-    RetryToken,
-    StandardStrategy,
 )
 from forbear.core.call import QUOTAS, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
+from forbear.strategies import Failure, RetryRefused, RetryToken, StandardStrategy
 
 from ..failures import RESET, answer
 

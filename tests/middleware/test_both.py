@@ -120,7 +120,9 @@ def test_no_setting_is_above_it(ask, backend):
 
     ask(work, {"retry-attempt": "2"})
     assert calls.sent == 2
-    calls = backend([503], strategy=forbear.StandardStrategy(RetryPolicy(max_attempts=9)))
+    calls = backend(
+        [503], strategy=forbear.strategies.StandardStrategy(RetryPolicy(max_attempts=9))
+    )
     ask(calls.get, {"retry-attempt": "2"})
     assert calls.sent == 1
 

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from forbear import (
     CircuitBreaker,
     Exponential,
-    Failure,
     FailureKind,
     Fixed,
-    Phase,
     Reason,
     RetryBudget,
     RetryGate,
@@ -29,6 +27,7 @@ from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import settle
 from forbear.limits.limits import Limits
+from forbear.strategies import Failure, Phase
 from forbear.testing import FakeClock
 
 from .ten_rules import Oracle, Outcome

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.simulation import Scenario
 from benchmarks.simulation.backend import OVERLOADED, Backend, utc
-from forbear import FailureKind, Phase, read_hint
+from forbear import FailureKind, read_hint
+from forbear.strategies import Phase
 
 # Room for 50 ms of work: five attempts.
 LIMITED = Scenario(capacity=100.0, rate=1.0, trouble_at=5.0, trouble_for=1.0, service_time=0.01)

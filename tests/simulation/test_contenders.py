@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks.simulation import CONTENDERS, contender
 from benchmarks.simulation.contenders import custom
-from forbear import AwsStandard, RetryBudget, RetryPolicy
+from forbear import RetryBudget, RetryPolicy
 from forbear.limits.gate import RetryGate
+from forbear.strategies import AwsStandard
 
 
 def budget_of(one):

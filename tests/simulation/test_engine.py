@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 from benchmarks.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
 from benchmarks.simulation.contenders import made
 from benchmarks.simulation.scenario import TROUBLES
-from forbear import (
-    Fixed,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-    RetryRefused,
-    RetryToken,
-)
+from forbear import Fixed, Reason, RetryBudget, RetryPolicy
 from forbear.limits.limits import Limits
+from forbear.strategies import RetryRefused, RetryToken
 
 BLIP = SCENARIOS["blip"][0]
 

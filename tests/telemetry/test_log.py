@@ -11,15 +11,7 @@ import pytest
 
 import forbear
 import forbear.urllib3
-from forbear import (
-    CircuitBreaker,
-    Fixed,
-    Origins,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-    StandardStrategy,
-)
+from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
 from forbear.core.call import Call
 from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
@@ -29,6 +21,7 @@ from forbear.engine.log import LEVELS as KNOWN_LEVELS
 from forbear.httpx import RetryTransport
 from forbear.limits import renew
 from forbear.limits.limits import Limits
+from forbear.strategies import StandardStrategy
 from forbear.telemetry import METRICS, READ_LATE
 from forbear.testing import FakeClock, ScriptedTransport, record
 

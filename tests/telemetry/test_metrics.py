@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 import forbear.httpx
 import forbear.urllib3
 from forbear import (
-    AwsStandard,
     CircuitBreaker,
     Fixed,
     IdempotencyKeys,
@@ -26,12 +25,12 @@ from forbear import (
     RetryBudget,
     RetryGate,
     RetryPolicy,
-    StandardStrategy,
 )
 from forbear.core.events import CallEnded, Released, Resumption
 from forbear.engine.clock import Sleeper
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
+from forbear.strategies import AwsStandard, StandardStrategy
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 

@@ -19,16 +19,10 @@ import forbear.httpx
 import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
-from forbear import (
-    AwsStandard,
-    Fixed,
-    IdempotencyKeys,
-    RetryGate,
-    RetryPolicy,
-    record_of,
-)
+from forbear import Fixed, IdempotencyKeys, RetryGate, RetryPolicy, record_of
 from forbear.engine import current
 from forbear.engine.clock import SYSTEM_CLOCK
+from forbear.strategies import AwsStandard
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
 from forbear.testing.clock import SKIPPING, Everywhere
 

@@ -37,31 +37,20 @@ import forbear.urllib3
 import forbear.wsgi
 from forbear import (
     AttemptRecord,
-    AwsStandard,
-    Backoff,
     CallRecord,
     CircuitBreaker,
     CircuitOpenError,
     DeadlineExceeded,
     EventStreams,
     Exponential,
-    Failure,
     FailureKind,
-    Fault,
     Fixed,
     ForbearError,
-    Hint,
     IdempotencyKeys,
     Origins,
-    Phase,
     Reason,
     RetryBudget,
     RetryPolicy,
-    RetryRefused,
-    RetryStrategy,
-    RetryToken,
-    StandardStrategy,
-    TokenBucket,
     read_hint,
     record_of,
 )
@@ -85,6 +74,19 @@ from forbear.core.events import (
 from forbear.core.request import Request
 from forbear.engine.clock import Clock
 from forbear.redis import RedisBudget
+from forbear.strategies import (
+    AwsStandard,
+    Backoff,
+    Failure,
+    Fault,
+    Hint,
+    Phase,
+    RetryRefused,
+    RetryStrategy,
+    RetryToken,
+    StandardStrategy,
+    TokenBucket,
+)
 from forbear.telemetry import assets, otel, prometheus
 from forbear.testing import (
     FakeClock,
@@ -134,12 +136,12 @@ def policies() -> None:
     assert_type(RetryPolicy.disabled(), RetryPolicy)
     assert_type(503 in policy.statuses, bool)
 
-    fields: forbear.PolicyFields = {"max_attempts": 2, "statuses": {503}}
+    fields: forbear.strategies.PolicyFields = {"max_attempts": 2, "statuses": {503}}
     assert_type(RetryPolicy(**fields), RetryPolicy)
     assert_type(policy.replace(**fields), RetryPolicy)
     with forbear.override(**fields):
         pass
-    misspelt: forbear.PolicyFields = {"max_attemps": 2}  # type: ignore[typeddict-unknown-key]
+    misspelt: forbear.strategies.PolicyFields = {"max_attemps": 2}  # type: ignore[typeddict-unknown-key]
     print(misspelt)
     policy.replace(max_attemps=2)  # type: ignore[call-arg]
     policy.replace(max_attempts="2")  # type: ignore[arg-type]

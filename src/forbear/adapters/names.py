@@ -71,7 +71,12 @@ ROWS = (
     ("classify", ("classify",) * 5),
 )  # fmt: skip
 PARTS = {name: codes for names, codes in ROWS for name in names.split()}
+STRATEGIES = (
+    "AwsStandard Backoff Failure Fault Hint Phase PolicyFields RetryRefused RetryStrategy"
+    " RetryToken StandardStrategy TokenBucket"
+)
 ELSEWHERE = {
+    **{name: f"forbear.strategies.{name}" for name in STRATEGIES.split()},
     "FakeClock": "forbear.testing.FakeClock",
     "FaultServer": "forbear.testing.FaultServer",
     "RedisBudget": "forbear.redis.RedisBudget",
