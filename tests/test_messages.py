@@ -524,9 +524,7 @@ TABLE: list[tuple[Callable[..., Any], Rows]] = [
         ({"redirect": -1}, ValueError, "redirect"),
         ({"total": 3}, TypeError, "total"),
         ({"hedge": Hedge()}, TypeError, "hedge")]),
-    (forbear.urllib3.Retry.from_int, [
-        (("3",), TypeError, "retries must be"), ((2.5,), TypeError, "retries must be"),
-        ((-1,), ValueError, "retries must be")]),
+    (forbear.urllib3.Retry.from_int, [((3,), TypeError, "max_attempts=4")]),
     (forbear.aiohttp.RetryMiddleware().with_policy, [
         ((3,), TypeError, "mapping of its fields, False"),
         (({"max_atempts": 3},), TypeError, "max_atempts")]),

@@ -401,16 +401,13 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
 
 
 def test_urllib3_calls_what_is_overridden():
-    """``_new_pool`` gives a pool our port; ``_is_read_error`` says what a Retry is asked about.
+    """``_new_pool`` gives a pool our port.
 
     And the class of a response can be changed to one made for it (``__class__``).
     """
     manager = urllib3.PoolManager()
     assert {"scheme", "host", "port"} < set(inspect.signature(manager._new_pool).parameters)
     assert "_new_pool" in inspect.getsource(urllib3.PoolManager.connection_from_pool_key)
-    retry = urllib3.Retry()
-    assert retry._is_read_error(urllib3.exceptions.ProtocolError("reset"))
-    assert not retry._is_read_error(urllib3.exceptions.NewConnectionError(None, "refused"))
     assert urllib3.util.timeout._TYPE_DEFAULT
     assert requests.Response()._content is False
     for kind in (urllib3.HTTPResponse, requests.Response):

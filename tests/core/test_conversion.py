@@ -142,7 +142,7 @@ def test_a_subclass_is_read_by_its_attributes():
 def test_our_own_retry_gives_its_policy():
     """forbear.urllib3.Retry is a urllib3.Retry too."""
     policy = RetryPolicy.batch()
-    assert converted(forbear.urllib3.Retry(policy)) is policy
+    assert converted(forbear.urllib3.Retry(policy)) == policy
 
 
 # --- refused -----------------------------------------------------------------------------------
