@@ -15,10 +15,10 @@ except ImportError:
 
 from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.port import AiohttpPort, has_ended
-from .adapters.aiohttp.request import LAST_HOP, PLAIN
+from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
 from .core.call import SENDS
 from .core.checks import suggesting
-from .engine.calls import call_after_first, call_of, cancelled
+from .engine.calls import call_after_first, call_of, cancelled, note_success
 from .engine.current import CURRENT
 from .engine.loop import run
 from .engine.reading import note_prefetch
@@ -155,8 +155,9 @@ class RetryMiddleware:
                     begin = partial(call_after_first, port, source, outgoing, started_at, context)
                     sent = request if outgoing is None else outgoing.request
                     port.watch_body(outcome, begin, sent, context)
-                if outgoing is not None or not (self._is_plain and self._shared.quiet):
-                    port.accept_first(request, outcome, outgoing, started_at)
+                if not (self._is_plain and self._shared.quiet):
+                    origin, status = origin_of_url(request.url), outcome.status
+                    note_success(port.settings, request.method, origin, status, started_at)
                 setattr(outcome, SENDS, True)  # nothing else shows record_of that forbear sent it
                 return outcome  # type: ignore[no-any-return]
         except Exception as error:

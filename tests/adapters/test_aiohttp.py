@@ -166,7 +166,7 @@ async def test_the_sessions_total_ends_the_call(server):
 
 
 async def test_attempt_timeout_does_not_bound_the_body_of_the_caller(server):
-    """It holds for getting a connection and for each read until the hand-over."""
+    """It holds from connecting to the end of the head."""
     server.script("/thing", "hang", "200;body=2;drip=900")
     policy = NOW.replace(attempt_timeout=0.6)
     async with session_of(RetryMiddleware(policy, prefetch=0)) as session:

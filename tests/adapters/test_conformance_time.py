@@ -108,7 +108,8 @@ async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server,
         assert 0.095 <= await quickest(run, bound=0.125) <= 0.125
     assert isinstance(errors[-1], adapter.timeout_error)
     assert isinstance(errors[-1], forbear.DeadlineExceeded)
-    assert isinstance(errors[-1].__cause__, adapter.read_timeout)
+    if adapter.name != "aiohttp":  # whose attempts are cut from outside
+        assert isinstance(errors[-1].__cause__, adapter.read_timeout)
     assert record_of(errors[-1]).reason is Reason.DEADLINE
 
 

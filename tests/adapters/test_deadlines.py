@@ -179,7 +179,8 @@ async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quicke
         # 0.13 s after its beginning an asynchronous call is cut, and no timeout is the cause.
         assert 0.09 <= await quickest(run, bound=0.125) <= 0.125
         cause = type(errors[-1].__cause__).__name__
-        assert cause in ("PoolTimeout", "EmptyPoolError", "ConnectionTimeoutError")
+        expected = ("NoneType",) if adapter.name == "aiohttp" else ("PoolTimeout", "EmptyPoolError")
+        assert cause in expected
         await adapter.close(holding)
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 

@@ -77,7 +77,8 @@ class RetryPolicy(Frozen):
         methods: Methods that are safe to retry, in capitals. Any other method needs an idempotency
             key, proof that nothing was sent, or one of the ``unexecuted_statuses``.
         attempt_timeout: Longest time for each phase of an attempt (pool, connect, write, read),
-            more than 0, and never more than the client's own timeout. None: the client's own.
+            with aiohttp for all of them up to the head of the response; more than 0, and never
+            more than the client's own timeout. None: the client's own.
         total_timeout: Longest time from the call to the hand-over of the response: waits, attempts
             and bodies that forbear reads. None: no limit. 0: nothing is sent.
         max_retry_after: Longest wait that a server may ask for. If it asks for more, the response

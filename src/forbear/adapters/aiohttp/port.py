@@ -23,13 +23,12 @@ from ...engine.calls import (
     expired,
     free_slot,
     next_request,
-    note_success,
     sent_request,
     too_late,
     wants_status_error,
     with_story,
 )
-from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, SystemClock, wake
+from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
 from ...engine.errors import (
     ConsumedBody,
     DeadlineCut,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from ...engine.reading import PrefetchResult
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .deadlines import Timeouts
     from .guard import Guard
     from .inspection import Inspection
     from .redirects import Hop
@@ -165,10 +163,7 @@ class AiohttpPort:
         return Guard(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
-        each = outgoing.policy.attempt_timeout
-        from .deadlines import Timeouts
-
-        outgoing.timeouts = Timeouts(self.clock, outgoing.deadline_at, each)
+        """Nothing: ``attempt`` reads the limits of what it sends."""
 
     def view_of(self, source: Source) -> AiohttpRequest:
         (request, handler), names = source, self.settings.key_names
@@ -272,18 +267,16 @@ class AiohttpPort:
             DeadlineCut: The deadline is over, and the library has not noticed.
         """
         response = None
+        each = None if outgoing is None else outgoing.policy.attempt_timeout
         try:
-            if outgoing is None or outgoing.timeouts is None:
+            if outgoing is None or (outgoing.deadline_at == inf and each is None):
                 response = await handler(request)
                 # Mostly; this costs less than to await the same.
                 if response.content.is_eof() and not self.awaits_events:
                     return response, WHOLE
                 return response, await self.prefetch_body(response, policy)
-            if outgoing.deadline_at == inf:
-                response = await self._send_in_time(request, handler, outgoing.timeouts)
-                return response, await self.prefetch_body(response, policy)
-            with self.backstop.after(outgoing.deadline_at - now + BACKSTOP):
-                response = await self._send_in_time(request, handler, outgoing.timeouts)
+            with self.backstop.after(outgoing.deadline_at - now):
+                response = await self._send_in_time(request, handler, each)
                 return response, await self.prefetch_body(response, policy)
         except aiohttp.ClientConnectionError as error:
             if isinstance(error.__cause__, ConsumedBody):
@@ -298,29 +291,25 @@ class AiohttpPort:
         raise DeadlineCut
 
     async def _send_in_time(
-        self, request: ClientRequest, handler: ClientHandlerType, timeouts: Timeouts
+        self, request: ClientRequest, handler: ClientHandlerType, each: float | None
     ) -> ClientResponse:
-        """Send one attempt with its own limits for connecting and for reading."""
-        from asyncio import timeout
+        """Send one attempt: ``each`` bounds the wait for its connection and for its head."""
+        if each is None:
+            return await handler(request)
+        late: type[aiohttp.ServerTimeoutError] = aiohttp.ConnectionTimeoutError  # nothing was sent
 
-        send, connecting = type(request).send, timeout(timeouts.connect())
+        async def send(connection: Any) -> ClientResponse:
+            nonlocal late
+            late = aiohttp.SocketTimeoutError
+            return await type(request).send(request, connection)
+
+        request.__dict__["send"] = send  # of our copy
         try:
-            async with connecting:
-
-                async def begin(connection: Any) -> ClientResponse:
-                    connecting.reschedule(None)
-                    timeouts.begin(connection.protocol)
-                    return await send(request, connection)
-
-                request.__dict__["send"] = begin
+            with self.backstop.after(each):
                 return await handler(request)
-        except TimeoutError as error:
-            if not connecting.expired():
-                raise
-            message = f"Connection timeout to host {request.url}"
-            raise aiohttp.ConnectionTimeoutError(message) from error
         finally:
-            request.__dict__.pop("send", None)
+            del request.__dict__["send"]  # a cycle
+        raise late(f"attempt_timeout, {each:g} s, was over")
 
     async def prefetch_body(self, response: ClientResponse, policy: RetryPolicy) -> PrefetchResult:
         """Wait for the whole of a small body, if the response is likely to be accepted.
@@ -359,20 +348,6 @@ class AiohttpPort:
             return error
 
     # After each attempt.
-
-    def accept_first(
-        self,
-        request: ClientRequest,
-        response: ClientResponse,
-        outgoing: Outgoing | None,
-        started_at: float,
-    ) -> None:
-        """End a call whose first response is below 300."""
-        self.reopen(outgoing, response)
-        settings = self.settings
-        if not (settings.is_plain and settings.limits.shared.quiet):
-            origin, status = origin_of_url(request.url), response.status
-            note_success(settings, request.method, origin, status, started_at)
 
     def status_of(self, response: ClientResponse) -> int:
         return response.status
@@ -435,8 +410,7 @@ class AiohttpPort:
         return failure
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        timeouts = None if call.outgoing is None else call.outgoing.timeouts
-        return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+        return False  # that is a DeadlineCut
 
     def is_reused(self, call: Call, error: Exception) -> bool:
         if self._idle_since(call, error):
@@ -516,7 +490,6 @@ class AiohttpPort:
             raise self.status_error(call, response)
         if call.policy is not OFF and not has_ended(response.content):
             self.watch_body(response, lambda: call, sent_request(call), call.context)
-        self.reopen(call.outgoing, response)
         if SLOT in call.notes:
             self.keep_slot(call, response)
         return response
@@ -532,13 +505,9 @@ class AiohttpPort:
             connection.add_callback(partial(free_slot, notes))
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
-        from ...core.headers.ranges import Part
         from ...engine.resume import accept_part
 
-        part = accept_part(self.settings, call, response.status, response.raw_headers)
-        if part is Part.CONTINUES:
-            self.reopen(call.outgoing, response)
-        return part
+        return accept_part(self.settings, call, response.status, response.raw_headers)
 
     def finish(self, call: Call, response: ClientResponse) -> None:
         setattr(response, SENDS, True)
@@ -553,10 +522,6 @@ class AiohttpPort:
             from .redirects import Hop
 
             LAST_HOP.set(Hop(self, call))
-
-    def reopen(self, outgoing: Outgoing | None, response: ClientResponse) -> None:
-        if outgoing is not None and outgoing.timeouts is not None:
-            outgoing.timeouts.reopen(response)
 
     def watch_body(
         self,
