@@ -203,6 +203,22 @@ async def test_a_lost_pool_is_not_retried(server):
     assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
 
 
+async def test_a_session_that_is_closed_during_a_wait_ends_the_call_after_it(server):
+    """With aiohttp's own error and the story; a held call has its response (test_holding.py)."""
+    server.script("/thing", 503, 200)
+    closings = []
+
+    def close(event):
+        closings.append(asyncio.create_task(session.close()))
+
+    waiting = NOW.replace(backoff=Fixed(0.05))
+    session = session_of(RetryMiddleware(waiting, gate=None, on_event=[close]))
+    with pytest.raises(aiohttp.ClientConnectionError) as caught:
+        await fetch(session, "GET", server.url + "/thing")
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).reasons == ("503",)
+
+
 @pytest.mark.parametrize("step", [503, "close"])
 async def test_a_session_that_a_hook_closes_ends_the_call(server, step):
     """What test_close.py says of a wait holds where there is none to end."""

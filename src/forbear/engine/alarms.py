@@ -54,12 +54,6 @@ class Alarms:
         self.rings_at = at
         self._timer = self.loop.call_later(max(0.0, at - self._now()), self.ring_due)
 
-    def add(self, alarm: Alarm) -> None:
-        """Add an alarm, and set the timer for it."""
-        if alarm.at < self.rings_at:
-            self.prepare(alarm.at)
-        self.pending[alarm] = None
-
     def ring_due(self) -> None:
         """Ring the alarms that are due, and set the timer for the next one."""
         self.rings_at = inf

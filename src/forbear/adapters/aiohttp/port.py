@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import Future
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import (
     ConsumedBody,
     DeadlineCut,
@@ -53,8 +52,9 @@ from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
 
     from ...core.call import Call, Prefetched, Story
@@ -71,30 +71,6 @@ if TYPE_CHECKING:
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
-
-WATCH_INTERVAL = 0.05  # seconds; the longest until a waiting call sees that its session closed
-
-
-class SessionWatch:
-    """An alarm that ends a sleep once its session is closed; aiohttp has no event for that."""
-
-    __slots__ = ("_session", "_sleep", "at")
-
-    def __init__(self, session: ClientSession, sleep: Any) -> None:
-        self._session, self._sleep = session, sleep
-        self.at = next_check()
-
-    def ring(self) -> None:
-        if self._session.closed:
-            self.at = inf
-            wake(self._sleep, False)
-        else:
-            self.at = next_check()
-
-
-def next_check() -> float:
-    """The same instant for all watches, so that a thousand calls need one timer."""
-    return (SystemClock.true_monotonic() // WATCH_INTERVAL + 1) * WATCH_INTERVAL
 
 
 def cookie_for(url: Any, jar: AbstractCookieJar) -> str:
@@ -202,23 +178,11 @@ class AiohttpPort:
     # Each attempt.
 
     async def sleep(self, seconds: float, call: Call) -> bool:
-        session, sleeper = call.request.original.session, self.settings.sleeper
-        if session.closed:
-            return False
         slot = call.notes.get(SLOT)
-        sleep = sleeper.begin_sleep(
+        slept = await self.settings.sleeper.asleep(
             seconds, since=call.started_at, after=call.decided_at, slot=slot
         )
-        if not isinstance(sleep, Future):  # a test's clock, on which a sleep takes no time
-            return await sleep and not session.closed
-        watch = SessionWatch(session, sleep)
-        alarms = self.backstop.of(sleep.get_loop())
-        alarms.add(watch)
-        try:
-            return await sleep and not session.closed
-        finally:
-            sleeper.end_sleep(sleep)
-            alarms.pending.pop(watch, None)
+        return slept and not call.request.original.session.closed
 
     async def run_hook(self, call: Call) -> None:
         sent = sent_request(call)
@@ -470,9 +434,9 @@ class AiohttpPort:
             await self.wait_for(content, min(DRAIN_SECONDS, left))
         if content.total_bytes > DRAIN_BYTES:
             return False
-        if not content.is_eof():  # it stalls or breaks, so only its status is kept
-            call.notes.pop(KEPT, None)
+        if not content.is_eof():  # it stalls or breaks, so only its head is kept
             response.close()
+            response.content = aiohttp.streams.EMPTY_PAYLOAD
         return True
 
     # The end.
@@ -575,7 +539,7 @@ class AiohttpPort:
 
     def closed_error(self) -> Exception:
         return aiohttp.ClientConnectionError(
-            "The session or its middleware was closed before the request was sent."
+            "The session or its middleware was closed while the call waited."
         )
 
     def resume(self, call: Call) -> None:
@@ -583,18 +547,8 @@ class AiohttpPort:
 
         resume(self, call)
 
-    def empty_response(self, call: Call, status: int | None, story: Story) -> ClientResponse:
-        request = sent_request(call)
-        response: Any = object.__new__(request.response_class)
-        response.method, response.status, response.reason = request.method, status, ""
-        response._url = response._real_url = request.url
-        response._request_info, response._loop = request.request_info, request.loop
-        empty = type(request.headers)()
-        response._headers, response._raw_headers = type(request.request_info.headers)(empty), ()
-        response._cache, response._traces, response._body = {}, [], b""
-        response.content = aiohttp.streams.EMPTY_PAYLOAD
-        setattr(response, RECORD, story)
-        return response  # type: ignore[no-any-return]
+    def empty_response(self, call: Call, status: int | None, story: Story) -> NoReturn:
+        raise with_story(self, call, self.closed_error())  # of the response nothing was kept
 
 
 def has_ended(content: aiohttp.StreamReader) -> bool:
