@@ -23,11 +23,11 @@ from .adapters.urllib3.deadlines import LARGE, keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
-from .core.checks import shown, suggesting, tool
+from .core.checks import shown, suggesting
 from .engine.calls import note_success
 from .engine.current import CURRENT
 from .engine.frames import warn
-from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, options_of_client
+from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -51,8 +51,6 @@ __all__ = [
 Predicate = Callable[[requests.Response], bool | None]
 AnySession = TypeVar("AnySession", bound=requests.Session)
 current = CURRENT.get
-# Attributes that callers read, and change, on the adapter of a session.
-POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
 
 
 class CircuitOpenError(CircuitOpen, requests.RequestException):
@@ -63,22 +61,20 @@ class DeadlineExceeded(Exceeded, requests.Timeout):
     """The deadline of the call is over. Also a ``requests.Timeout``."""
 
 
-class RetryAdapter(HTTPAdapter):
-    """An HTTPAdapter that retries failed requests where a repetition is safe. Thread-safe; pickles.
+class RetryAdapter(BaseAdapter):
+    """An adapter that retries failed requests where a repetition is safe. Thread-safe; pickles.
 
     ``mount(session)`` puts it around the adapters of a session. With ``stream=False`` each attempt
-    includes the body, so a body that breaks is a failure like any other. Another adapter can be
-    wrapped as ``inner``, or be a second base class: each attempt goes through ``super().send``, and
-    unknown options go to ``super().__init__``. A subclass that gives HTTPAdapter its arguments by
-    position, such as hishel's CacheAdapter, must be ``inner``.
+    includes the body, so a body that breaks is a failure like any other. It sends through another
+    adapter, ``inner``, and what else it is asked for, such as ``poolmanager``, is that one's.
 
     Examples:
         >>> session.mount("https://", RetryAdapter(RetryPolicy(max_attempts=3)))
 
     Args:
         policy: When and how often to retry. A block changes it by ``forbear.override``.
-        inner: The adapter that sends. None: this one. The retries of ``inner`` itself are set to 0
-            with a warning; its other attributes, such as ``poolmanager``, are found on this one.
+        inner: The adapter that sends. None: an HTTPAdapter. The retries of ``inner`` itself are set
+            to 0 with a warning.
         pool_connections: How many hosts keep a pool of connections, as in HTTPAdapter.
         pool_maxsize: How many connections are kept for each host.
         pool_block: Whether an attempt waits for a free connection to its host.
@@ -92,27 +88,18 @@ class RetryAdapter(HTTPAdapter):
         ValueError: A value is out of its range.
     """
 
-    inner: BaseAdapter | None = None
     _forbear_sends = True
-    __attrs__ = [*HTTPAdapter.__attrs__, "given", "inner"]  # noqa: RUF012  # what requests pickles
 
     def __init__(
         self,
         policy: RetryPolicy = DEFAULT_POLICY,
-        *others: Never,
+        *,
         inner: BaseAdapter | None = None,
         pool_connections: int = DEFAULT_POOLSIZE,
         pool_maxsize: int = DEFAULT_POOLSIZE,
         pool_block: bool = DEFAULT_POOLBLOCK,
         **options: Unpack[Options[Predicate]],
     ) -> None:
-        if others:
-            raise TypeError(
-                "RetryAdapter takes only its policy by position; an adapter above it gave it"
-                " HTTPAdapter's arguments so: write RetryAdapter(policy, inner=ThatAdapter(…))"
-            )
-        if "max_retries" in options:
-            raise TypeError(tool("migration").unknown("RetryAdapter", options, DEFAULTS))
         if "prefetch" in options:
             raise TypeError(
                 "RetryAdapter takes no prefetch: what is not streamed is read inside anyway,"
@@ -120,71 +107,47 @@ class RetryAdapter(HTTPAdapter):
             )
         if inner is not None and not callable(getattr(inner, "send", None)):
             raise TypeError(f"inner must be an adapter of requests, got {shown(inner)}")
-        given: dict[str, Any] = dict(options)
-        cooperative: dict[str, Any] = {}
-        if next_adapter(type(self)) is not HTTPAdapter:
-            cooperative = {name: given.pop(name) for name in options if name not in DEFAULTS}
-        self._take(policy, given)
-        if inner is not None:
-            take_over_retries(inner)
-        super().__init__(
-            pool_connections=pool_connections,
-            pool_maxsize=pool_maxsize,
-            pool_block=pool_block,
-            **cooperative,
-        )
-        if inner is not None:
-            self._stand_for(inner)
-
-    def _take(self, policy: RetryPolicy, options: dict[str, Any]) -> None:
-        """Check and take the options, which are kept for pickling."""
-        settings = Settings("RetryAdapter", policy, options)
-        if "budget" not in options and options.get("strategy") is None:
-            options["budget"] = settings.limits.budget
+        super().__init__()
         self.given = policy, options
+        if inner is None:
+            inner = HTTPAdapter(pool_connections, pool_maxsize, pool_block=pool_block)
+        self.inner = inner
+        self._connect()
+        take_over_retries(inner)
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        # A pool with a pinned certificate, say, would silently never be made.
+        for name in vars(HTTPAdapter):
+            if name[0] != "_" and hasattr(cls, name) and not hasattr(RetryAdapter, name):
+                raise TypeError(
+                    f"{cls.__name__}.{name} would not be used: RetryAdapter sends through another"
+                    " adapter; write RetryAdapter(policy, inner=ThatAdapter(…))"
+                )
+
+    def _connect(self) -> None:
+        """Make what does not pickle."""
+        settings = Settings("RetryAdapter", *self.given)
         self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded, self)
+        for manager in (
+            getattr(self.inner, "poolmanager", None),
+            *getattr(self.inner, "proxy_manager", {}).values(),
+        ):
+            keep_deadlines(manager)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "port"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._take(*state["given"])
-        own = {name: value for name, value in state.items() if name != "inner"}
-        super().__setstate__(own)
-        if state["inner"] is not None:
-            self._stand_for(state["inner"])
-
-    def _stand_for(self, inner: BaseAdapter) -> None:
-        """Show the inner adapter's attributes to code that reads them on this one."""
-        self.inner = inner
-        for name in POOLS:
-            if hasattr(inner, name):
-                vars(self).pop(name, None)  # and __getattr__ finds it
-        managers = (
-            getattr(inner, "poolmanager", None),
-            *getattr(inner, "proxy_manager", {}).values(),
-        )
-        for manager in managers:
-            keep_deadlines(manager)
+        vars(self).update(state)
+        self._connect()
 
     if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            if self.inner is None or name.startswith("__"):
-                raise AttributeError(
-                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-                )
+            if name == "inner" or name.startswith("__"):
+                raise AttributeError(name)
             return getattr(self.inner, name)
-
-    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
-        """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
-        adapter: Any = super() if self.inner is None else self.inner
-        adapter.init_poolmanager(*arguments, **named)
-        keep_deadlines(self.poolmanager)
-
-    def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
-        """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
-        adapter: Any = super() if self.inner is None else self.inner
-        manager = adapter.proxy_manager_for(*arguments, **named)
-        keep_deadlines(manager)
-        return manager
 
     def send(
         self,
@@ -243,22 +206,20 @@ class RetryAdapter(HTTPAdapter):
         self, request: requests.PreparedRequest, stream: bool, timeout: Timeouts,
         verify: bool | str, cert: Cert, proxies: Mapping[str, str] | None,
     ) -> requests.Response:  # fmt: skip
-        """Send once, through the inner adapter if there is one."""
-        inner = self.inner
-        send: Any = super().send if inner is None else inner.send
-        if proxies and inner is not None:  # it would make the pools of a new proxy by itself
+        """Send once, through the inner adapter."""
+        inner: Any = self.inner
+        if proxies:  # it would make the pools of a new proxy by itself
             wanted: Any = request.url, proxies
             with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
                 proxy: Any = select_proxy(*wanted)
-                self.proxy_manager_for(prepend_scheme_if_needed(proxy, "http"))
+                keep_deadlines(inner.proxy_manager_for(prepend_scheme_if_needed(proxy, "http")))
         response: Any = None
         try:
             # By name, as a session does: adapters may take nothing else.
-            response = send(
+            response = inner.send(
                 request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
             )
-            if inner is not None:
-                response.connection = self  # digest authentication resends through it
+            response.connection = self  # digest authentication resends through it
             return response  # type: ignore[no-any-return]
         except BaseException:
             self.port.close(response)
@@ -267,14 +228,11 @@ class RetryAdapter(HTTPAdapter):
     def close(self) -> None:
         """Close the pools and wake waiting calls; they end with their last outcome."""
         self.port.settings.sleeper.close()
-        adapter: Any = super() if self.inner is None else self.inner
-        adapter.close()
+        self.inner.close()
 
     def __repr__(self) -> str:
-        over = "" if self.inner is None else f" over {type(self.inner).__name__}"
-        return (
-            f"<{type(self).__module__}.{type(self).__name__} {self.port.settings.limits!r}{over}>"
-        )
+        limits, inner = self.port.settings.limits, type(self.inner).__name__
+        return f"<{type(self).__module__}.{type(self).__name__} {limits!r} over {inner}>"
 
 
 @suggesting
@@ -327,12 +285,6 @@ def is_mounted(session: requests.Session) -> bool:
     if not isinstance(session, requests.Session):
         raise not_a_session(session)
     return all(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values())
-
-
-def next_adapter(kind: type[RetryAdapter]) -> type:
-    """The class that ``super()`` in RetryAdapter means for objects of ``kind``."""
-    order = kind.__mro__
-    return order[order.index(RetryAdapter) + 1]
 
 
 def take_over_retries(inner: BaseAdapter) -> None:

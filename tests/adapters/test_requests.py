@@ -53,47 +53,26 @@ def test_send_takes_its_arguments_by_position(server):
 # Other adapters.
 
 
-def mixed(*bases, **options):
-    return type("Mixed", bases, {})(policy=NOW, **options)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: mixed(RetryAdapter, CacheControlAdapter, cache_etags=False),
-        lambda: mixed(CacheControlAdapter, RetryAdapter),
-        lambda: RetryAdapter(NOW, inner=CacheControlAdapter()),
-    ],
-    ids=["below", "above", "inner"],
-)
-def test_with_cachecontrol(session, server, make):
+def test_with_cachecontrol(session, server):
     """The cache answers the second call; the first one was retried."""
     server.script("/thing", 503, "200;body=5;header=Cache-Control:max-age=1000")
-    session.mount("http://", make())
+    session.mount("http://", RetryAdapter(NOW, inner=CacheControlAdapter()))
     for _ in range(2):
         assert session.get(server.url + "/thing").content == b"01234"
     assert len(server.requests()) == 2
 
 
-def hishels_adapter():
-    return pytest.importorskip("hishel.requests", exc_type=ImportError).CacheAdapter  # since 1.0
-
-
-def test_an_adapter_above_that_passes_arguments_by_position_is_told_what_to_write():
-    """hishel's has no place for a policy either."""
-    above = type("Above", (hishels_adapter(), RetryAdapter), {})
-    with pytest.raises(TypeError, match=r"inner=ThatAdapter"):
-        above()
+class Limited(LimiterMixin, RetryAdapter):
+    """A limiter above: it counts calls."""
 
 
 @pytest.mark.parametrize(
     ("make", "tokens"),
     [
-        (lambda: mixed(RetryAdapter, LimiterAdapter, per_second=1000, gate=None), 3),
-        (lambda: mixed(LimiterMixin, RetryAdapter, per_second=1000, gate=None), 1),
+        (lambda: Limited(policy=NOW, per_second=1000, gate=None), 1),
         (lambda: RetryAdapter(NOW, inner=LimiterAdapter(per_second=1000), gate=None), 3),
     ],
-    ids=["below", "above", "inner"],
+    ids=["above", "inner"],
 )
 def test_with_requests_ratelimiter(session, server, make, tokens, monkeypatch):
     """A limiter below us counts every attempt, one above us every call."""
@@ -104,6 +83,22 @@ def test_with_requests_ratelimiter(session, server, make, tokens, monkeypatch):
     session.mount("http://", make())
     assert session.get(server.url + "/thing").status_code == 200
     assert (len(taken), len(server.requests())) == (tokens, 3)
+
+
+@pytest.mark.parametrize(
+    ("bases", "body"),
+    [
+        ((RetryAdapter, CacheControlAdapter), {}),
+        ((CacheControlAdapter, RetryAdapter), {}),
+        ((RetryAdapter, HTTPAdapter), {}),
+        ((RetryAdapter,), {"init_poolmanager": lambda self, *pools, **named: None}),
+    ],
+    ids=["below", "above", "plain", "own"],
+)
+def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(bases, body):
+    """Else a certificate that it pins would silently not be checked."""
+    with pytest.raises(TypeError, match=r"Mine\.init_poolmanager would not .* inner=ThatAdapter"):
+        type("Mine", bases, body)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +147,9 @@ def test_the_pools_of_an_inner_adapter_are_those_of_the_wrapper():
         assert pool.conn_kw["source_address"] == ("127.0.0.1", 0)
 
 
-def test_an_inner_adapter_without_pools_leaves_the_wrappers_own():
-    """Whoever looks at ``max_retries`` finds something; what nobody has stays an error."""
+def test_what_nobody_has_stays_an_error():
+    """On an adapter of ours, over whatever it sends through."""
     adapter = RetryAdapter(inner=ScriptedAdapter([200]))
-    assert adapter.max_retries.total == 0
-    assert adapter.poolmanager.pools is not None
     assert adapter.requests == []
     for one in (adapter, RetryAdapter()):
         with pytest.raises(AttributeError, match="nonsense"):

@@ -58,7 +58,7 @@ class RequestsLane(Urllib3FamilyLane):
     read_timeout = requests.ReadTimeout
     body_timeout = requests.ConnectionError
     cut_error = requests.exceptions.ChunkedEncodingError
-    base_class = requests.adapters.HTTPAdapter
+    base_class = requests.adapters.BaseAdapter
     wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {
         "hang": {"ReadTimeout"}
     }
