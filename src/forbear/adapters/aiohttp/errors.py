@@ -10,11 +10,8 @@ import asyncio
 from typing import Any
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
 
 from ...core.outcome import Failure, FailureKind, Phase
-from ...engine.frames import locals_of
 from ...errors import ForbearError
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
@@ -125,25 +122,11 @@ def is_full(request: aiohttp.ClientRequest) -> bool:
         return False
 
 
-def protocol_of(error: BaseException) -> ResponseHandler | None:
-    """The protocol of the connection that an attempt broke on; None if no frame shows it."""
-    for names in locals_of(error, "aiohttp"):
-        protocol = names.get("protocol")
-        if isinstance(protocol, ResponseHandler):
-            return protocol
-    return None
-
-
-def idle_since(request: aiohttp.ClientRequest, error: BaseException, instant: float) -> list[Any]:
+def idle_since(request: aiohttp.ClientRequest, instant: float) -> list[Any]:
     """The connections to where a request went that have been idle since before an instant.
 
-    Args:
-        request: As it was sent.
-        error: What ended it; without a connection of aiohttp in its frames that proves nothing.
-        instant: On the system's monotonic clock.
+    The instant is on the system's monotonic clock.
     """
-    if not any(isinstance(one.get("conn"), Connection) for one in locals_of(error, "aiohttp")):
-        return []
     try:
         connector: Any = request.session.connector
         waiting = connector._conns.get(request.connection_key, ())

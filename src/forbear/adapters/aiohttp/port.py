@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 
 from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
 from ...core.headers.fields import begins_events
@@ -47,7 +45,7 @@ from ...engine.reading import (
 )
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
-from .errors import classify, idle_since, is_full, is_inside, is_lost, protocol_of, repeats
+from .errors import classify, idle_since, is_full, is_inside, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
@@ -99,7 +97,6 @@ class AiohttpPort:
         self.awaits_events = settings.event_streams is not None
         self.watches_bodies = settings.prefetch > 0 or settings.resume or self.awaits_events
         self.backstop = Backstop()
-        self.used: WeakSet[ResponseHandler] = WeakSet()  # connections that have carried a retry
         settings.limits.hold_at_most(MOST_TASKS)
 
     # A call begins.
@@ -210,12 +207,8 @@ class AiohttpPort:
         if call.resumption is not None:
             policy = OFF  # the rest of a download is not prefetched
         call.live, prefetch = await self.attempt(request, handler, call.outgoing, policy, now)
-        response: ClientResponse = call.live
         note_prefetch(call, prefetch)
-        protocol = getattr(response, "_protocol", None)
-        if isinstance(protocol, ResponseHandler):
-            self.used.add(protocol)
-        return response
+        return call.live  # type: ignore[no-any-return]
 
     async def attempt(
         self,
@@ -377,23 +370,21 @@ class AiohttpPort:
         return False  # that is a DeadlineCut
 
     def is_reused(self, call: Call, error: Exception) -> bool:
-        if self._idle_since(call, error):
-            return True
-        return protocol_of(error) in self.used
+        return bool(self._idle_since_sent(call))
 
     async def close_idle(self, call: Call, error: Exception) -> None:
-        for protocol in self._idle_since(call, error):
+        for protocol in self._idle_since_sent(call):
             protocol.close()  # the connector drops what is closed by itself
 
-    def _idle_since(self, call: Call, error: Exception) -> list[ResponseHandler]:
+    def _idle_since_sent(self, call: Call) -> list[Any]:
         """Connections that were idle before the attempt was sent, and are still.
 
         aiohttp does not show whether a connection is a new one. But it opens none while another is
-        idle, so where there are such, the attempt broke on one like them. Where there are none it
-        may have been the last one, and then only one that has carried a retry is recognized.
+        idle, so where there are such, the attempt broke on one like them. The last idle one is not
+        recognized, so it costs an attempt as a new one does.
         """
         sent_at = SYSTEM_CLOCK.true_monotonic() - (self.clock.monotonic() - call.sent_at)
-        return idle_since(sent_request(call), error, sent_at)
+        return idle_since(sent_request(call), sent_at)
 
     async def close_unused(self, response: ClientResponse | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
