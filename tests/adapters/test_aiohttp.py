@@ -276,6 +276,25 @@ async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path
     assert server.requests()[0].body_bytes > 299_000
 
 
+async def test_a_middleware_below_sees_the_body_as_aiohttp_shows_it(server):
+    """Those that sign a request hash its bytes, as aiohttp's own for digest authentication does."""
+    seen = []
+
+    async def sign(request, handler):
+        body = request.body
+        assert isinstance(body, aiohttp.Payload)
+        seen.append((body.size, body.content_type, body.filename, await body.as_bytes()))
+        return await handler(request)
+
+    server.script("/thing", 503, 200)
+    async with session_of(retrying(), sign) as session:
+        file = aiohttp.BytesIOPayload(io.BytesIO(b"\xff\x00"), filename="a.png")
+        response, _ = await fetch(session, "PUT", server.url + "/thing", data=file)
+    assert response.status == 200
+    assert seen == [(2, "image/png", "a.png", b"\xff\x00")] * 2
+    assert [arrival.body_bytes for arrival in server.requests()] == [2, 2]
+
+
 async def test_a_form_with_a_stream_is_sent_once(server):
     async def pieces():
         yield b"x"

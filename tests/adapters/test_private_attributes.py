@@ -442,7 +442,6 @@ def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
         async def stop(request, handler):
             payload, timer = request._body, request._timer
             assert payload._value.__aiter__ is not None
-            assert payload._iter is not None
             assert request.session.connector._available_connections(request.connection_key) == 100
             seen.append((payload is request.body, timer))
             raise KeyError("stop")

@@ -22,21 +22,19 @@ class Guard(Readings, aiohttp.Payload):
     """A request's body behind a guard, sent in its place."""
 
     def __init__(self, payload: aiohttp.Payload, buffer_limit: int) -> None:
+        vars(self).update(vars(payload))  # type and name: middlewares below us may look
         self.payload = payload
-        value = getattr(payload, "_value", None)
+        source = getattr(payload, "_value", None)
         is_iterated = isinstance(payload, payloads.AsyncIterablePayload)
-        self._is_anew = is_iterated and not is_file(value) and is_reiterable(value)
+        self._is_anew = is_iterated and not is_file(source) and is_reiterable(source)
         super().__init__(
             replayable=self._is_anew or is_replayable(payload),
             doubted=self._is_anew,
             buffer_limit=buffer_limit if is_iterated else 0,
         )
-        if not self._replayable and (
-            payload.consumed
-            or getattr(payload, "_iter", payload) is None
-            or getattr(value, "ag_frame", payload) is None
-        ):
-            self._readings, self.buffer = 1, None  # an earlier call has read it
+        is_read = payload.consumed or getattr(source, "ag_frame", payload) is None
+        if is_read and not self._replayable:
+            self._readings, self.buffer = 1, None  # by an earlier call
 
     @property
     def size(self) -> int | None:
@@ -44,6 +42,9 @@ class Guard(Readings, aiohttp.Payload):
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.payload.decode(encoding, errors)
+
+    async def as_bytes(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return await self.payload.as_bytes(encoding, errors)
 
     async def write(self, writer: Writer) -> None:
         await self.write_with_length(writer, None)
@@ -58,11 +59,9 @@ class Guard(Readings, aiohttp.Payload):
             payload = type(payload)(payload._value)
         try:
             await payload.write_with_length(noting, left)  # type: ignore[arg-type]
-        except ConsumedBody:
-            raise
         except BaseException as error:
-            if not noting.failed:  # the source failed, or was cancelled and gives no more
-                self.broke(error)
+            if not (noting.failed or isinstance(error, ConsumedBody)):
+                self.broke(error)  # the source failed, or was cancelled and gives no more
             raise
         self.finish()
 
