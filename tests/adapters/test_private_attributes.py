@@ -178,21 +178,6 @@ def test_a_body_over_http_1_shows_what_has_come_of_it(name):
 
 
 @library
-@flavour
-@pytest.mark.parametrize("version", ["11", "2"])
-def test_a_connection_counts_its_requests(name, flavour, version):
-    """``_request_count``; without it no connection is known to be an old one, and none is closed."""
-    core = module(name.replace("httpx", "httpcore"))
-    origin = core.Origin(b"http", b"api.example.com", 80)
-    connection = getattr(core, f"{flavour}HTTP{version}Connection")(origin=origin, stream=None)
-    assert connection._request_count == 0
-    assert not httpx_pool.is_used(connection)
-    if version == "2":
-        streams = connection._h2_state
-        assert (streams.highest_outbound_stream_id, streams.open_outbound_streams) == (0, 0)
-
-
-@library
 def test_headers_keep_their_lines_in_list(name):
     """Without it they are asked for as ``raw``, which costs more."""
     lib = module(name)

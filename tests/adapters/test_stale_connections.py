@@ -156,7 +156,7 @@ async def test_a_stale_connection_says_nothing_of_the_server(adapter, box):
     limits = {"gate": gate, "breaker": breaker, "policy": ONE_RETRY}
     async with adapter.client(**options_of(adapter, **limits)) as client:
         for _ in range(6):
-            # Two: aiohttp shows by the neighbour of a connection that it is not a new one.
+            # Two: the neighbour of a connection shows that it is not a new one.
             await call_at_once(adapter, client, box, 2)
             box.forget("reset")
             assert (await adapter.call(client, "GET", box.url)).status_code == 200

@@ -12,8 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...engine.frames import let_signals_through, locals_of
-from .errors import CORES, chain
+from ...engine.frames import let_signals_through
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,29 +20,16 @@ if TYPE_CHECKING:
 CANCEL = 8  # RFC 9113 section 7
 
 
-def is_reused(error: Exception) -> bool:
-    """Did the attempt break on a connection that had carried a request before?
+def is_reused(pool: Any, origin: object) -> bool:
+    """May an attempt have broken on a connection that was stale?
 
-    The connection has left its pool by now, so only the frames of the error still lead to it.
+    The connection has left its pool by now. But httpcore opens a new one only where none is idle,
+    so one that is idle still shows that the attempt went over another that was. Of a connection
+    that was alone nothing is known.
     """
-    for each in (error, *chain(error)):
-        found = None
-        for names in locals_of(each, *CORES):
-            one = names.get("self")
-            if hasattr(one, "_request_count"):
-                found = one  # the last one, which is inside those of a tunnel
-        if found is not None:
-            return is_used(found)
+    with suppress(AttributeError):
+        return next(idle_of(pool, origin), None) is not None
     return False
-
-
-def is_used(connection: Any) -> bool:
-    streams = getattr(connection, "_h2_state", None)
-    if streams is None:
-        return bool(connection._request_count > 1)
-    # Over HTTP/2 the other requests may be in flight still: has one ended?
-    begun = (getattr(streams, "highest_outbound_stream_id", 0) + 1) // 2
-    return bool(begun > getattr(streams, "open_outbound_streams", begun))
 
 
 def idle_of(pool: Any, origin: object) -> Iterator[Any]:

@@ -352,7 +352,7 @@ class HttpxPort:
             return False
         from .pools import is_reused  # loaded with the first connection that breaks
 
-        return is_reused(error)
+        return is_reused(*self.idle_at(call))
 
     def idle_at(self, call: Call) -> tuple[Any, object]:
         """The pool of the library's own transport, and the origin as it knows it."""
