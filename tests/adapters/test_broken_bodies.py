@@ -1,4 +1,4 @@
-"""A body that breaks after the hand-over: a small one is asked for again, every error has a story.
+"""A body that breaks after the hand-over: a small one is requested again, else the error stands.
 
 A small body is handed over before its end where that does not come within a quarter of a second.
 """
@@ -6,7 +6,7 @@ A small body is handed over before its end where that does not come within a qua
 import pytest
 
 import forbear
-from forbear import FailureKind, Fixed, Reason, RetryPolicy
+from forbear import Fixed, Reason, RetryPolicy
 from forbear.strategies import Phase
 
 from .foreign import Foreign, stream_of
@@ -108,7 +108,7 @@ async def broken_off(adapter, inner, options, method="GET"):
             await adapter.collect(response, got)
         await adapter.close(response)
     record = forbear.record_of(caught.value)
-    assert caught.value.__notes__ == [f"forbear: {record}"]
+    assert getattr(caught.value, "__notes__", []) == ([f"forbear: {record}"] if record else [])
     return bytes(got), record
 
 
@@ -116,8 +116,8 @@ FEED = {**SLOW, "headers": {**KNOWN, "Content-Type": "text/event-stream"}}
 
 
 @pytest.mark.smoke
-async def test_what_is_not_asked_for_again_has_its_story(adapter, options):
-    """The library's own error, with one note and the record of one attempt."""
+async def test_what_is_not_requested_again_breaks_as_without_forbear(adapter, options):
+    """By the library's own error, without a note."""
     for method, more, answer in (
         ("POST", {}, SLOW),  # executed
         ("PUT", {}, SLOW),
@@ -130,33 +130,7 @@ async def test_what_is_not_asked_for_again_has_its_story(adapter, options):
     ):
         inner = Bodies(adapter, options["clock"], ([b"ab", b"c", b"d"], reset(adapter), answer))
         got, record = await broken_off(adapter, inner, {**options, **more}, method)
-        assert (got, inner.sent) == (b"abcd", 1), (method, more)
-        [attempt] = record.attempts
-        found = (attempt.failure, attempt.phase, attempt.error)
-        assert found == (FailureKind.RESET, Phase.ANSWERED, "ReadError")
-        assert (record.method, record.reason) == (method, Reason.RESPONSE_DELIVERED)
-
-
-async def test_after_retries_the_error_of_the_body_tells_of_them(adapter, options):
-    """Of an answer that was accepted, and of a failing one that was the last."""
-    busy = ([], None, {"status": 503})
-    for status in (200, 404, 302, 503):
-        last = ([b"ab"], reset(adapter), {"status": status, "headers": {"Location": "/x"}})
-        inner = Bodies(adapter, options["clock"], busy, busy, last)
-        _, record = await broken_off(adapter, inner, options)
-        exhausted, delivered = Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED
-        assert record.reason is (exhausted if status == 503 else delivered)
-        assert record.reasons == ("503", "503", "503" if status == 503 else "ReadError")
-
-
-async def test_the_kept_answer_of_a_held_call_has_one_too(adapter, options):
-    """It is read while the call is held; patience ends, and its body turns out to be broken."""
-    options |= {"policy": POLICY.replace(patience=3.0), "gate": forbear.RetryGate()}
-    broken = ([b"ab"], reset(adapter), {"status": 503, "headers": {}})
-    inner = Bodies(adapter, options["clock"], broken)
-    _, record = await broken_off(adapter, inner, options)
-    assert record.reason is not None
-    assert set(record.reasons) == {"503"}
+        assert (got, inner.sent, record) == (b"abcd", 1, None), (method, more)
 
 
 @pytest.mark.parametrize("is_retried", [False, True])

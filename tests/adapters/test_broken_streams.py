@@ -14,7 +14,11 @@ from forbear.strategies import Phase
 
 pytestmark = pytest.mark.anyio
 
-LEFT_ALONE = ("aiohttp",)  # clients whose bodies are their own, unless they can be resumed
+LEFT_ALONE = (
+    "aiohttp",
+    "httpx",
+    "httpx2",
+)  # clients whose bodies are their own, unless they can be resumed
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.0))
 # What the server sends, and the last attempts of the story.
 BROKEN = {

@@ -255,11 +255,10 @@ async def test_what_follows_the_first_event_is_the_callers(adapter, server, quic
     server.script(URL, stream(f"cut:{len(GOOD) - 3};chunked=1"), stream())
     async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
         response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
-        with pytest.raises(adapter.cut_error) as raised:
+        with pytest.raises(adapter.cut_error):
             await adapter.collect(response, got)
         assert GOOD.startswith(got)
         assert len(server.requests(URL)) == 1
-        assert record_of(raised.value).reason is Reason.RESPONSE_DELIVERED
         await adapter.close(response)
 
 

@@ -255,7 +255,7 @@ class Resumable:
         return (is_short or bool(self._expected_prefix)) and not self.is_closed
 
     def _begin(self, error: Exception) -> bool:
-        """Can the rest be asked for? Else attach the story to the error.
+        """Can the rest be asked for? Else the error stands as it is.
 
         Not for an error that no retry prevents, such as a bug below, nor after the caller has
         closed the body: neither is a failure of the call.
@@ -273,8 +273,8 @@ class Resumable:
             return False  # its end says nothing
         download = self._requestable(call)
         if download is None or (type(download) is Repeat and self._kept is None):
-            body_broke(port, call, error, kind)
             if self._is_quiet:
+                body_broke(port, call, error, kind)
                 self._original.attach(call.story(port.clock.monotonic()))
             return False
         call.begin_resuming(download)

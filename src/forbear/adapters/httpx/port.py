@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import KEPT, RETRY_IF, SETTING
+from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.calls import (
@@ -272,7 +273,7 @@ class HttpxPort:
         """End a call whose first response is below 300, while its body is still to come."""
         if outgoing is None or outgoing.policy is not OFF:
             begin = partial(call_after_first, self, request, outgoing, started_at, context)
-            self._watch_body(response, begin)
+            self._watch_body(request, response, begin)
         self.accept_first(request, response, outgoing, started_at, context)
 
     def status_of(self, response: Response) -> int:
@@ -420,19 +421,22 @@ class HttpxPort:
             from .redirects import mark_redirect
 
             mark_redirect(call, response)
-        if self.prefetches and call.prefetch_result is not WHOLE and call.policy is not OFF:
-            self._watch_body(response, lambda: call)
+        may_break = call.prefetch_result is not WHOLE and call.stop is None
+        if self.prefetches and may_break and call.policy is not OFF:
+            self._watch_body(call.request.original, response, lambda: call)
         if outgoing is not None:
             if outgoing.guard is not None and response.status_code >= 300:
                 call.request.original.extensions[BODY] = outgoing.guard
             self.reopen(outgoing, response, lambda: call)
 
-    def _watch_body(self, response: Response, begin: Callable[[], Call]) -> None:
-        """Resume a body that is still to come where it breaks, or attach the story to its error."""
+    def _watch_body(self, request: Request, response: Response, begin: Callable[[], Call]) -> None:
+        """Resume a body that is still to come where it breaks, if that is possible."""
         stream: Any = response.stream
-        if type(stream) not in self.ready or (
-            type(stream) is self.prefetched and not stream.is_whole()
-        ):
+        is_ready = type(stream) in self.ready
+        if is_ready and (type(stream) is not self.prefetched or stream.is_whole()):
+            return
+        is_download = request.method == "GET" and self.settings.resume
+        if is_download or begins_events(response.status_code, response.headers.raw):
             from .resume import watch_body
 
             watch_body(self, response, begin)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -> None:
-    """Resume a body where it breaks, or attach the story to its error."""
+    """Resume a body where it breaks."""
     stream: Any = response.stream
     original, keeps, events = HttpxOriginal(port, response), False, None
     if type(stream) is port.prefetched:
