@@ -39,6 +39,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from itertools import count
+from math import inf
 from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from threading import get_ident
@@ -59,7 +60,7 @@ from forbear import (
     RetryGate,
     RetryPolicy,
 )
-from forbear.adapters.urllib3.deadlines import ENDS_AT
+from forbear.adapters.urllib3.deadlines import HERE
 from forbear.engine.current import CURRENT
 from forbear.limits.breaker import CircuitState
 from forbear.limits.concurrency import Slot
@@ -518,7 +519,7 @@ class Shared:
             yield "the budget is quiet and not full"
         if self.client.settings.sleeper.waiting():
             yield "a call seems to sleep"
-        if CURRENT.get() is not None or ENDS_AT.get() is not None:
+        if CURRENT.get() is not None or HERE.ends_at != inf:
             yield "a context is left set"
         port = getattr(getattr(self.client, "transport", None), "port", None)
         backstop = getattr(port, "backstop", None)

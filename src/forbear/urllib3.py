@@ -6,7 +6,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -67,7 +67,10 @@ class RetryingPool(Pool):
     """The part of a pool that retries; the rest is urllib3's."""
 
     retry_port: PoolPort
-    is_http2: bool
+
+    @cached_property
+    def is_http2(self) -> bool:
+        return self.ConnectionCls.__module__.startswith("urllib3.http2")
 
     def urlopen(  # type: ignore[override]  # what else it takes is passed on
         self,
@@ -150,8 +153,16 @@ class RetryingHTTPPool(RetryingPool, DeadlinePool, HTTPConnectionPool):  # pyrig
     """A pool of connections to one http host."""
 
 
-class RetryingHTTPSPool(RetryingPool, DeadlinePool, HTTPSConnectionPool):  # pyright: ignore
+class RetryingHTTPSPool(  # type: ignore[override]  # pyright: ignore
+    RetryingPool, DeadlinePool, HTTPSConnectionPool
+):
     """A pool of connections to one https host."""
+
+
+POOLS: dict[str, type[HTTPConnectionPool]] = {
+    "http": RetryingHTTPPool,
+    "https": RetryingHTTPSPool,
+}
 
 
 class RetryPoolManager(urllib3.PoolManager):
@@ -210,7 +221,10 @@ class RetryPoolManager(urllib3.PoolManager):
             self.port.manager = self  # a cycle, but callers may keep nothing of it but a pool
         named: Any = theirs
         self.base.__init__(self, num_pools=num_pools, headers=headers, **named)
-        self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
+        own = {"retry_port": self.port}
+        self.pool_classes_by_scheme = {
+            scheme: type(kind.__name__, (kind,), own) for scheme, kind in POOLS.items()
+        }
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> BaseHTTPResponse:  # type: ignore[override]
         """Do the same as ``PoolManager.urlopen``."""
@@ -220,12 +234,6 @@ class RetryPoolManager(urllib3.PoolManager):
 
             kw["body_pos"] = position_of(body)  # so that each hop of a redirect begins there
         return super().urlopen(method, url, redirect, **kw)
-
-    def _new_pool(self, *arguments: Any, **named: Any) -> HTTPConnectionPool:
-        pool: Any = super()._new_pool(*arguments, **named)
-        pool.retry_port = self.port
-        pool.is_http2 = pool.ConnectionCls.__module__.startswith("urllib3.http2")
-        return pool  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         """Close the pools and wake waiting calls; they end with their last outcome."""

@@ -123,10 +123,12 @@ class Urllib3Lane(Urllib3FamilyLane):
         if inner is not None:
             manager.pool_classes_by_scheme = {
                 scheme: type(
-                    "ScriptedPool", (*retrying, ScriptedPool, pool), {"script": scripted(inner)}
+                    "ScriptedPool",
+                    (*retrying, ScriptedPool, pool),
+                    {"script": scripted(inner), "retry_port": manager.port},
                 )
                 for scheme, kind in manager.pool_classes_by_scheme.items()
-                for *retrying, pool in [kind.__bases__]
+                for *retrying, pool in [kind.__base__.__bases__]
             }
         return Urllib3Client(manager, follow_redirects)
 

@@ -1,17 +1,13 @@
-"""Frames: what the frames of a caller or of an error show, and what a retried error may hold.
-
-Where a warning points to, what a signal handler raised, which objects an error came through.
-"""
+"""Frames: where a warning points to, what a signal handler raised, what an error may hold."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType
 
 OURS = ("forbear.", "urllib3.")  # modules whose lines nobody can change
@@ -57,19 +53,6 @@ def frames_above() -> set[FrameType]:
         found.add(frame)
         frame = frame.f_back
     return found
-
-
-def locals_of(error: BaseException, *roots: str) -> Iterator[Any]:
-    """The local names of the frames in these packages that an error came through, outermost first.
-
-    Of no other frame: reading ``f_locals`` of a running one, such as ours, would keep the error
-    alive.
-    """
-    place = error.__traceback__
-    while place is not None:
-        frame, place = place.tb_frame, place.tb_next
-        if frame.f_globals.get("__name__", "").partition(".")[0] in roots:
-            yield frame.f_locals
 
 
 def code_of(handler: object) -> object:

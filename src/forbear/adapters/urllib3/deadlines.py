@@ -8,25 +8,26 @@ byte now and then could hold a call for ever.
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from errno import EAGAIN
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import TimeoutStateError
 from urllib3.util import Timeout, wait_for_read
 
 from ...engine.calls import free_slot
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from ...engine.frames import let_signals_through, locals_of
+from ...engine.frames import let_signals_through
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, is_readable
-from .errors import mark_unsent, tree
+from .errors import mark_unsent
+from .request import least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,9 +77,19 @@ def keep_slot(raw: HTTPResponse, notes: dict[object, Any]) -> None:
         free_slot(notes)
 
 
-# When the attempt's deadline is over, on the system's clock. Neither library takes a deadline as an
-# argument, and in a pool with ``pool_block=True`` a request of requests would wait for ever.
-ENDS_AT: ContextVar[float | None] = ContextVar("forbear_ends_at", default=None)
+class Here(threading.local):
+    """What this thread is sending. Neither library takes a deadline as an argument."""
+
+    ends_at = inf  # instant on the system's clock at which the attempt's deadline is over
+    pool: Any = None  # of the last attempt, weak
+    is_reused = False  # its connection had carried a request before
+
+
+HERE = Here()
+
+
+def left_here() -> float:
+    return HERE.ends_at - SYSTEM_CLOCK.true_monotonic()
 
 
 class TimedSocket:
@@ -279,87 +290,70 @@ def read_briefly(raw: HTTPResponse, seconds: float) -> Iterator[TimedSocket | No
 
 
 class DeadlinePool(Pool):
-    """The part of a pool that begins no step of a call after its deadline.
+    """The part of a pool that waits for a connection in time, and makes those that count."""
 
-    What fails before the request is written is marked: urllib3 has the same errors for a TLS
-    handshake and a tunnel that are cut off as for a request.
+    @property
+    def ConnectionCls(self) -> Any:  # type: ignore[override]  # noqa: N802
+        kind: Any = super().ConnectionCls
+        return COUNTING.get(kind, kind)  # another one, of a mock or a recorder, is left as it is
+
+    def urlopen(self, *arguments: Any, **named: Any) -> Any:
+        HERE.pool, HERE.is_reused = ref(self), False
+        if HERE.ends_at != inf:  # else a pool with block=True would wait for ever
+            named["pool_timeout"] = least(named.get("pool_timeout"), max(left_here(), 0.0))
+        response = super().urlopen(*arguments, **named)
+        HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
+        return response
+
+
+class Counting(Connection):
+    """The part of a connection that counts its requests, and begins no step after the deadline.
+
+    What fails while it connects is marked: urllib3 has the same errors for a TLS handshake and a
+    tunnel that are cut off as for a request.
     """
 
-    def _get_conn(self, timeout: float | None = None) -> Any:
-        ends_at = ENDS_AT.get()
-        if ends_at is not None:
-            left = max(ends_at - SYSTEM_CLOCK.true_monotonic(), 0.0)
-            timeout = left if timeout is None else min(left, timeout)
-        return super()._get_conn(timeout)
-
-    def _new_conn(self) -> Any:
-        connection: Any = super()._new_conn()
-        kind = DATED.get(type(connection))
-        if kind is not None:
-            connection.__class__ = kind
-        return connection
-
-    def _prepare_proxy(self, conn: Any) -> None:
-        try:
-            super()._prepare_proxy(conn)
-        except Exception as error:
-            mark_unsent(error)
-            raise
-
-    def _validate_conn(self, conn: Any) -> None:
-        try:
-            super()._validate_conn(conn)
-        except Exception as error:
-            mark_unsent(error)
-            raise
-        ends_at = ENDS_AT.get()
-        if ends_at is not None:
-            if conn.sock is None:
-                conn.connect()  # now, since no timeout bounds name resolution
-            left = ends_at - SYSTEM_CLOCK.true_monotonic()
-            if left <= 0:
-                raise DeadlineCut
-            if conn.timeout is None or left < conn.timeout:
-                conn.timeout = left  # for the writing
-
-
-class Dated(Connection):
-    """The part of a connection that knows when it was connected."""
-
-    since: Timeout | None = None  # urllib3's own measure of time
+    uses = 0
 
     def connect(self) -> None:
-        super().connect()
-        self.since = Timeout()
-        self.since.start_connect()
+        self.uses, HERE.is_reused = 0, False
+        try:
+            super().connect()
+        except Exception as error:
+            mark_unsent(error)
+            raise
+        self._end_in_time()  # no timeout bounds name resolution
+
+    def request(self, *arguments: Any, **named: Any) -> None:
+        if self.sock is not None:  # else it connects
+            self._end_in_time()
+            HERE.is_reused = self.uses > 0
+        super().request(*arguments, **named)
+        self.uses += 1
+
+    def _end_in_time(self) -> None:
+        if HERE.ends_at == inf:
+            return
+        left = left_here()
+        if left <= 0:
+            raise DeadlineCut
+        self.timeout = least(self.timeout, left)  # for the writing
+        self.sock.settimeout(self.timeout)
 
 
-# By the class that it stands for; another one, of a mock or a recorder, is left as it is.
-DATED = {kind: type(kind.__name__, (Dated, kind), {}) for kind in (HTTPConnection, HTTPSConnection)}
+# By the class that each stands for.
+COUNTING = {
+    kind: type(kind.__name__, (Counting, kind), {}) for kind in (HTTPConnection, HTTPSConnection)
+}
 
 
-def broken_attempt(error: BaseException) -> tuple[HTTPConnectionPool | None, bool]:
-    """The pool in which an attempt broke, and whether on a connection that was used before.
-
-    urllib3 does not count that, so the frames of the error have to show pool and connection.
-    """
-    for each in tree(error):
-        for names in locals_of(each, "urllib3"):
-            pool, connection, timeout = map(names.get, ("self", "conn", "timeout_obj"))
-            # A tunnel is made before urllib3 begins to measure the attempt.
-            if isinstance(connection, Dated) and connection.since and not pool.proxy:
-                with suppress(TimeoutStateError):  # this frame has not begun to
-                    age = connection.since.get_connect_duration()
-                    return pool, age > timeout.get_connect_duration()
-    return None, False
-
-
-def close_idle(pool: Any) -> None:
-    """Close the idle connections of a pool, which connects them again when it needs them.
+def close_idle() -> None:
+    """Close the idle connections of the pool used last, which connects them when it needs them.
 
     Under the pool's lock, so that none is given to a request between the check and its closing.
     They stay in the queue, so that none is missing if this is interrupted.
     """
+    pool = HERE.pool and HERE.pool()
     with suppress(AttributeError), pool.pool.mutex:
         for connection in pool.pool.queue:
             # With release_conn=True it is in the queue while its response is still being read.
@@ -375,7 +369,7 @@ class DeadlineHTTPPool(DeadlinePool, HTTPConnectionPool):
     """A pool of connections to one http host."""
 
 
-class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):
+class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):  # type: ignore[override]
     """A pool of connections to one https host."""
 
 

@@ -12,7 +12,7 @@ from ...core.call import RECORD
 from ...core.request import DEFAULT_PORTS
 from ...engine.frames import warn
 from .port import Urllib3Port
-from .request import Urllib3Request, least, origin_at
+from .request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
     from ...core.call import Call, Story
@@ -134,7 +134,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         is_bounded = self.is_bounded(call)
         if is_bounded:
             changed["timeout"] = self.bounded(call)
-            changed["pool_timeout"] = least(request.named.get("pool_timeout"), self.left(call))
         if call.resumption is not None or call.request.partial is not None:  # type: ignore[attr-defined]
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.

@@ -43,8 +43,7 @@ from ...engine.loop import drive_call
 from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF, policy_and_deadline
 from .deadlines import (
-    ENDS_AT,
-    broken_attempt,
+    HERE,
     close_idle,
     discard,
     is_cut_off,
@@ -321,12 +320,12 @@ class Urllib3Port(Generic[AnyResponse]):
     @contextmanager
     def under_deadline(self, call: Call) -> Iterator[None]:
         """Set the deadline for the pools below while an attempt is sent."""
-        left = self.left(call)
-        before = ENDS_AT.set(None if left is None else SYSTEM_CLOCK.true_monotonic() + left)
+        left, before = self.left(call), HERE.ends_at
+        HERE.ends_at = inf if left is None else SYSTEM_CLOCK.true_monotonic() + left
         try:
             yield
         finally:
-            ENDS_AT.reset(before)
+            HERE.ends_at = before
 
     def bound_reading(self, call: Call, raw: HTTPResponse) -> None:
         """End the reading of a body at the deadline."""
@@ -404,10 +403,10 @@ class Urllib3Port(Generic[AnyResponse]):
         return Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=True)
 
     def is_reused(self, call: Call, error: Exception) -> bool:
-        return broken_attempt(error)[1]
+        return HERE.is_reused
 
     async def close_idle(self, call: Call, error: Exception) -> None:
-        close_idle(broken_attempt(error)[0])
+        close_idle()
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         ends_at = call.deadline_at - EARLY

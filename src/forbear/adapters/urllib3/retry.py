@@ -140,7 +140,7 @@ class Retry(util.Retry):
         ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
     """
 
-    _call: Call | None = None  # from its first failure on
+    forbear_call: Call | None = None  # from its first failure on
 
     def __init__(
         self,
@@ -193,12 +193,12 @@ class Retry(util.Retry):
         return f"<{type(self).__name__} total={self.total} {shares}>"
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_call"}
+        return {name: value for name, value in vars(self).items() if name != "forbear_call"}
 
     @property
     def _forbear_record(self) -> Story | None:
         """For ``record_of(response)``: a response of a retried call keeps its last Retry."""
-        return None if self._call is None else self._call.notes.get(RECORD)
+        return None if self.forbear_call is None else self.forbear_call.notes.get(RECORD)
 
     # What urllib3 calls.
 
@@ -242,7 +242,7 @@ class Retry(util.Retry):
         if settle(call, port.settings, failure) is not None:
             if error is None:
                 discard(response, call.deadline_at - port.settings.clock.monotonic())
-            after._call = call
+            after.forbear_call = call
             after.total = max(0, call.policy.max_attempts - 1 - call.attempts)
             status = response.status if error is None else None
             after.history = (*self.history, RequestHistory(method, url, error, status, None))
@@ -260,7 +260,7 @@ class Retry(util.Retry):
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         """Wait for the decided delay."""
-        call, clock = self._call, self._port.settings.clock
+        call, clock = self.forbear_call, self._port.settings.clock
         if call is None or call.is_under_way:
             return
         last = call.history[-1]
@@ -313,7 +313,7 @@ class Retry(util.Retry):
 
     def _attempt(self, method: str | None, url: Any, pool: Any) -> Call:
         """Return the call, which a template begins, with the attempt that has just failed."""
-        call, settings = self._call, self._port.settings
+        call, settings = self.forbear_call, self._port.settings
         now = settings.clock.monotonic()
         if call is not None and RECORD not in call.notes:
             if not call.is_under_way:  # urllib3 always sleeps in between, other loops may not
@@ -334,7 +334,7 @@ class Retry(util.Retry):
 
     def _accept(self, status: int) -> None:
         """Note that urllib3 keeps a response, for which it does not call ``increment``."""
-        call, settings = self._call, self._port.settings
+        call, settings = self.forbear_call, self._port.settings
         if call is None or RECORD in call.notes:
             return
         if not call.is_under_way:
