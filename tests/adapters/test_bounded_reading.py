@@ -1,10 +1,8 @@
-"""The parts of a bounded read that few servers reach: broken codings, threads that wait."""
+"""The parts of a bounded read that few servers reach."""
 
 import gzip
 import io
 import sys
-import threading
-from types import SimpleNamespace
 
 import httpx
 import httpx2
@@ -14,7 +12,6 @@ import urllib3
 import forbear.httpx
 import forbear.httpx2
 from forbear import FailureKind
-from forbear.adapters.httpx.http2 import Shared
 from forbear.adapters.urllib3.resume import WatchedResponse
 from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 
@@ -35,19 +32,6 @@ def test_zstd_is_undone_by_whatever_the_client_has_loaded(monkeypatch):
         undone("zstd", b"junk")
     monkeypatch.delitem(sys.modules, "backports.zstd")
     assert undone("zstd", two) == two, "nobody can undo it"
-
-
-def test_a_thread_does_not_wait_for_longer_than_it_may_for_another_that_receives():
-    lock = threading.Lock()
-    shares = Shared.__new__(Shared)
-    shares._lock = SimpleNamespace(_lock=lock)
-    with lock:
-        assert shares.wait(0.01) is False
-    release = threading.Timer(0.05, lock.release)
-    lock.acquire()
-    release.start()
-    assert shares.wait(10.0) is False
-    assert not lock.locked()
 
 
 class Stalls(io.BytesIO):

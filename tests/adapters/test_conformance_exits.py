@@ -49,7 +49,7 @@ async def test_success_after_retries(adapter, quick, budget):
     inner = adapter.watched([503, "read_timeout", (502, {}, b"sorry"), (200, {}, b"fine")])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
-        assert inner.closings == [1, 1, 0]
+        assert inner.closings[:2] == [1, 1]
         assert await adapter.read(response) == b"fine"
     assert inner.closings == [1, 1, 1]
     assert left(budget, quick) == 17

@@ -124,7 +124,7 @@ async def test_on_exhausted_raise_leaves_what_was_accepted(adapter, quick):
 @pytest.mark.adapters("httpx-family")
 async def test_a_full_pool_of_our_own_is_not_retried(adapter, server, quick):
     """The wait that the caller configured is over, and the server said nothing."""
-    server.script("/slow", "200;delay=20;drip=20")
+    server.script("/slow", "200;delay=20;drip=20;chunked=1")
     server.script("/thing", 200)
     inner = adapter.inner(limits=adapter.library.Limits(max_connections=1))
     timeout = adapter.library.Timeout(5, pool=0.03)

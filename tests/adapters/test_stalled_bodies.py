@@ -1,4 +1,4 @@
-"""Bodies that stall while forbear reads them: it goes on after a quarter of a second.
+"""Bodies that stall while forbear reads them: a failed one is read for a quarter of a second.
 
 The client waits 60 s for a read here, and a server that stalls does so until its peer leaves or
 the test says so: what waited for more than forbear's own time would take those 60 s.
@@ -30,7 +30,6 @@ STALLS = {
     "chunked, between": (CHUNKED, b'4\r\n{"a"\r\n', b"4\r\n: 1}\r\n0\r\n\r\n"),
     "chunked, at the end": (CHUNKED, b'8\r\n{"a": 1}', b"\r\n0\r\n\r\n"),
 }
-stalls = pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
 
 
 class Stalling(Listening):
@@ -75,7 +74,7 @@ async def test_a_failed_body_that_stalls_is_drained_no_longer(adapter, elapsed):
 
 
 @pytest.mark.smoke
-async def test_a_held_call_keeps_the_status_of_a_body_that_stalls(adapter, elapsed):
+async def test_a_held_call_keeps_the_head_of_a_body_that_stalls(adapter, elapsed):
     """It is held, and its connection closed; the deadline of a held call holds meanwhile too."""
     head, part, _ = STALLS["chunked, inside"]
     policy = RetryPolicy(backoff=Fixed(0), patience=0.3)
@@ -94,10 +93,10 @@ async def test_a_held_call_keeps_the_status_of_a_body_that_stalls(adapter, elaps
 
 
 @pytest.mark.adapters("httpx-family")
-@stalls
-async def test_a_good_body_that_stalls_is_handed_over_live(adapter, elapsed, stall):
+@pytest.mark.parametrize("stall", [name for name in STALLS if "chunked" in name])
+async def test_a_good_body_of_unknown_length_is_handed_over_live(adapter, elapsed, stall):
     """With what came: nothing of it is lost, and no second request is sent."""
-    with Stalling(200, *stall) as server:
+    with Stalling(200, *STALLS[stall]) as server:
         async with adapter.client(settings={"timeout": 60}) as client:
             elapsed()
             response = await adapter.open(client, "GET", server.url)

@@ -72,10 +72,8 @@ class Options(TypedDict, Generic[Predicate], total=False):
         on_event: Listeners: functions of one event, see forbear.core.events. They are not awaited.
         body_buffer: Up to so many bytes of a one-shot request body are buffered for a replay.
         prefetch: A response body of known length up to so many bytes is read before the hand-over,
-            so that a broken one is a failure like any other. So is a JSON document of unknown
-            length, if the request has a read timeout. After 0.25 s the response is handed over, and
-            its body continues as a stream. Event streams are never prefetched. 0: no body is. Only
-            httpx, httpx2 and aiohttp take this option; aiohttp reads only bodies of known length.
+            so that a broken one is a failure like any other. Event streams are never prefetched. 0:
+            no body is. Only httpx, httpx2 and aiohttp take this option.
         hedge: A Hedge. It sends a hedged request after a first attempt that takes long, where that
             is safe, and the first good response wins. None: no call is hedged. Only
             ``AsyncRetryTransport`` takes this option.

@@ -12,6 +12,7 @@ from ...core.outcome import FailureKind
 from ...engine.calls import body_is_late
 from ...engine.clock import BACKSTOP
 from ...engine.errors import EARLY, DeadlineCut
+from .reading import bounded
 from .request import LEAST
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ class Timeouts(dict[str, float | None]):
     def left(self) -> float:
         return self.deadline_at - self.clock.monotonic()
 
+    def left_to_read(self) -> float:
+        """Seconds for a read of a body that is prefetched."""
+        left, own = self.left(), dict.get(self, "read")
+        if own is None or left < own:
+            self._shortened |= {"read"}
+        return left
+
     def is_over(self) -> bool:
         return self.left() <= EARLY
 
@@ -160,15 +168,7 @@ class DeadlineReads:
         self._stream: Any = response.stream
         self._httpcore_stream = getattr(response.stream, "_httpcore_stream", None)  # of the library
         self._connection = connection = response.extensions["network_stream"]
-        read = connection.read
-
-        def read_in_time(max_bytes: int, timeout: float | None = None) -> object:
-            left = timeouts.left()
-            if timeout is None or left < timeout:
-                timeout = max(left, LEAST) if left < inf else None
-            return read(max_bytes, timeout)
-
-        connection.read = read_in_time
+        connection.read = bounded(connection.read, timeouts.left)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._stream)

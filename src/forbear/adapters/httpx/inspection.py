@@ -5,13 +5,21 @@ Loaded with the option or the policy that asks for it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...engine.inspection import BodyNotShown, check_decoded, seconds_to_look, too_late
-from ...engine.reading import WHOLE
-from .bodies import aprefetch_body, length_to_prefetch, prefetch_body
-from .connections import UNKNOWN
+from ...engine.inspection import (
+    MOST_BYTES,
+    BodyNotShown,
+    check_decoded,
+    seconds_to_look,
+    too_late,
+)
+from ...engine.reading import LATE, WHOLE, aread_pieces, read_pieces
+from .bodies import UNKNOWN, aread_whole, length_to_prefetch, read_whole
+from .connections import Arriving, AsyncArriving
+from .reading import AsyncReading, Reading, break_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +34,7 @@ class InspectedBody:
     """The stream under the copy: it reads the caller's stream when it is read itself.
 
     Attributes:
-        prefetch_result: How the prefetch ended, as of ``prefetch_body``.
+        prefetch_result: How the prefetch ended, as of ``read_whole``.
         answer: What ``retry_if`` returned.
         error: What it raised.
         is_wanted: It inspected a body that could only have been awaited.
@@ -56,36 +64,47 @@ class InspectedBody:
         return copy
 
     def chunks(self) -> Sequence[bytes] | None:
-        """The body, if all of it was read before; raises BodyNotShown."""
+        """The body, if all of it is there; raises BodyNotShown."""
         stream = self.response.stream
-        if type(stream) is not self.port.prefetched or not stream.is_whole():
+        if type(stream) is not self.port.byte_stream:
             return None
+        chunks = list(stream)
         coding = self.response.headers.get("content-encoding")
         if coding is not None:
-            check_decoded(coding, b"".join(stream.chunks))
-        chunks: Sequence[bytes] = stream.chunks
+            check_decoded(coding, b"".join(chunks))
         return chunks
 
-    def seconds(self) -> float:
-        """Seconds for which it may be read; raises BodyNotShown."""
+    def length_and_seconds(self) -> tuple[int, float]:
+        """Raw bytes of the body, and for how long it may be read; raises BodyNotShown."""
         response, length = self.response, length_to_prefetch(self.port, self.response)
         known_length = length if 0 <= length < UNKNOWN else None
-        stream = response.stream
-        if known_length is None and type(stream) is self.port.prefetched and stream.is_late():
+        if self.port.was_begun(response.stream):
             raise too_late()  # its quarter of a second is over
         kind = str(response.headers.get("content-type", ""))
         seconds = seconds_to_look(self.request.method, response.status_code, kind, known_length)
         seconds = min(seconds, self.patience)
         if self.deadline_at != inf:
             seconds = min(seconds, self.deadline_at - self.port.clock.monotonic())
-        return seconds
+        return length, seconds
+
+    def put_back(self, reading: Reading | AsyncReading) -> Literal["late"]:
+        """Put what was read in front of what is still to come."""
+        response = self.response
+        response.stream = self.port.streams.put_back(reading.pieces, response.stream, reading.rest)
+        return LATE
 
     def taken(self, prefetch_result: PrefetchResult) -> Sequence[bytes]:
         """Return the body that was read."""
         self.prefetch_result = prefetch_result
+        if isinstance(prefetch_result, Exception):
+            raise prefetch_result
         if prefetch_result is not WHOLE:
-            raise self.response.stream.error or too_late()
+            raise too_late()
         return self.chunks() or []
+
+
+def is_short(received: int) -> bool:
+    return received <= MOST_BYTES
 
 
 class Inspection(InspectedBody):
@@ -93,10 +112,26 @@ class Inspection(InspectedBody):
 
     def __iter__(self) -> Iterator[bytes]:
         chunks = self.chunks()
-        if chunks is None:
-            asked = self.port, self.request, self.response, None, self.seconds()
-            chunks = self.taken(prefetch_body(*asked))
-        return iter(chunks)
+        return iter(self.taken(self._read()) if chunks is None else chunks)
+
+    def _read(self) -> PrefetchResult:
+        length, seconds = self.length_and_seconds()
+        if seconds == inf:
+            return read_whole(self.port, self.response)
+        reading = Arriving(self.request, self.response, length, seconds)
+        try:
+            ending = read_pieces(reading, is_short)
+        except Exception as error:
+            with suppress(Exception):
+                self.response.stream.close()
+            return break_off(self.port, self.response, reading.pieces, error)
+        finally:
+            reading.leave()
+        if ending is LATE:
+            return self.put_back(reading)
+        self.response.stream.close()
+        self.response.stream = self.port.byte_stream(b"".join(reading.pieces))
+        return WHOLE
 
     def close(self) -> None:
         """Leave the body to its caller."""
@@ -109,10 +144,26 @@ class AsyncInspection(InspectedBody):
 
     async def read(self) -> Sequence[bytes]:
         chunks = self.chunks()
-        if chunks is None:
-            asked = self.port, self.request, self.response, None, self.seconds()
-            chunks = self.taken(await aprefetch_body(*asked))
-        return chunks
+        return self.taken(await self._read()) if chunks is None else chunks
+
+    async def _read(self) -> PrefetchResult:
+        length, seconds = self.length_and_seconds()
+        if seconds == inf:
+            return await aread_whole(self.port, self.response)
+        reading = AsyncArriving(self.request, self.response, length, seconds)
+        try:
+            ending = await aread_pieces(reading, is_short)
+        except Exception as error:
+            with suppress(Exception):
+                await self.response.stream.aclose()
+            return break_off(self.port, self.response, reading.pieces, error)
+        finally:
+            reading.leave()
+        if ending is LATE:
+            return self.put_back(reading)
+        await self.response.stream.aclose()
+        self.response.stream = self.port.byte_stream(b"".join(reading.pieces))
+        return WHOLE
 
     async def decoded(self) -> bytes:
         await self.read()

@@ -12,7 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import KEPT, RETRY_IF, SETTING
+from ...core.call import RETRY_IF, SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -26,10 +26,9 @@ from ...engine.calls import (
     with_story,
 )
 from ...engine.errors import ConsumedBody, classify_status, has_error_event, note_quotas
-from ...engine.reading import DRAIN_SECONDS, WHOLE, is_endless
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE, is_endless
 from ...engine.settings import OFF
-from .bodies import KEPT_BYTES, length_to_prefetch
-from .connections import UNKNOWN
+from .bodies import UNKNOWN, length_to_prefetch
 from .errors import classify, is_inside, own_error, status_error
 from .request import (
     BODY,
@@ -56,9 +55,9 @@ if TYPE_CHECKING:
     from ...engine.port import Inspection
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .bodies import PrefetchedBody
     from .deadlines import Timeouts
     from .guard import Guard
+    from .putback import PuttingBack
     from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
@@ -94,7 +93,6 @@ class HttpxPort:
         self.inner_is_default = False
         self.byte_stream = library.byte_stream
         self.ready = library.ready
-        self.prefetched = streams.prefetched
         self.prefetch = settings.prefetch
         self.awaits_events = settings.event_streams is not None
         self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
@@ -364,27 +362,35 @@ class HttpxPort:
         """May the rest of a failed response be worth reading?"""
         if call.prefetch_result is not None and call.prefetch_result is not WHOLE:
             return False
+        if self.is_long(response):
+            return False
         # Closing a stream of HTTP/2 leaves the connection open for the others.
-        return response.extensions.get("http_version") != b"HTTP/2"
+        is_shared = response.extensions.get("http_version") == b"HTTP/2"
+        return not is_shared or type(response.stream) is self.byte_stream
+
+    def was_begun(self, stream: Any) -> bool:
+        """Was a part of a body read, and is the rest still to come?"""
+        return type(stream) is vars(self.streams).get("put_back") and stream.rest is not None
 
     def is_long(self, response: Response) -> bool:
-        """Is a body longer than what a held call keeps, after it was read as far as that?"""
+        """Is a body longer than what is drained, or kept of a held call?"""
         stream: Any = response.stream
-        if type(stream) is self.prefetched:
-            return sum(map(len, stream.chunks)) > KEPT_BYTES
-        return KEPT_BYTES < length_to_prefetch(self, response) < UNKNOWN
+        if type(stream) is self.byte_stream:
+            return False
+        if self.was_begun(stream):
+            return sum(map(len, stream.pieces)) > DRAIN_BYTES
+        return DRAIN_BYTES < length_to_prefetch(self, response) < UNKNOWN
 
-    def has_rest(self, response: Response) -> bool:
-        """Was a part of the body read? A held call keeps no connection for the rest."""
+    def empty(self, call: Call, response: Response, body: list[bytes] | None) -> None:
+        """Let a response that is kept hold no connection; no body: not all of it came."""
         stream: Any = response.stream
-        return type(stream) is self.prefetched and stream.rest is not None
-
-    def keep_start(self, call: Call, response: Response) -> None:
-        """Keep an error event that was read; another body stalls, so only its status is kept."""
-        if self.has_rest(response) and has_error_event(call, response.status_code):
-            response.stream.rest = None  # type: ignore[union-attr]
-        else:
-            call.notes.pop(KEPT, None)
+        if body is None and has_error_event(call, response.status_code):
+            stream.rest = None  # the event has been read
+            return
+        response.stream = self.byte_stream(b"".join(body or ()))
+        if body is None:
+            for name in ("Content-Length", "Content-Encoding", "Transfer-Encoding"):
+                response.headers.pop(name, None)
 
     def seconds_to_read(self, call: Call) -> float:
         """Seconds to read a failed response: longer would cost more than a new connection."""
@@ -432,8 +438,7 @@ class HttpxPort:
     def _watch_body(self, request: Request, response: Response, begin: Callable[[], Call]) -> None:
         """Resume a body that is still to come where it breaks, if that is possible."""
         stream: Any = response.stream
-        is_ready = type(stream) in self.ready
-        if is_ready and (type(stream) is not self.prefetched or stream.is_whole()):
+        if type(stream) in self.ready and not self.was_begun(stream):
             return
         is_download = request.method == "GET" and self.settings.resume
         if is_download or begins_events(response.status_code, response.headers.raw):
@@ -472,7 +477,6 @@ class HttpxPort:
         stream, endless = response.stream, None
         if call.resumption is not None or not (
             call.prefetch_result is WHOLE
-            or (type(stream) is self.prefetched and stream.is_whole())
             or type(stream) is self.byte_stream
             or response.is_closed  # made of bytes, so that nobody reads or closes its stream
         ):
@@ -537,7 +541,7 @@ KINDS = {
     "deadline_reads": ("deadlines", "DeadlineReads"),
     "guard": ("guard", "BodyGuard"),
     "inspection": ("inspection", "Inspection"),
-    "prefetched": ("bodies", "Prefetched"),
+    "put_back": ("putback", "PutBack"),
     "resuming": ("resume", "Resuming"),
     "shown": ("inspection", "Shown"),
     "slotted": ("slots", "Slotted"),
@@ -553,7 +557,7 @@ class Streams:
         deadline_reads: Any  # of the synchronous flavour
         guard: type[Guard]
         inspection: Callable[..., Inspection]
-        prefetched: type[PrefetchedBody]
+        put_back: type[PuttingBack]
         resuming: Any
         shown: Any  # the response that ``retry_if`` is shown
         slotted: Any
@@ -573,6 +577,6 @@ class Streams:
             if name != "timeouts":
                 made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
             made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
-            if name in ("prefetched", "resuming"):
+            if name in ("put_back", "resuming"):
                 self._ready.add(made)
             return made

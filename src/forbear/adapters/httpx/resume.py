@@ -12,7 +12,9 @@ from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...engine.calls import sent_request
 from ...engine.resume import AsyncResumable, SyncResumable
+from .bodies import UNKNOWN, length_to_prefetch
 from .errors import own_error
+from .reading import own_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
 def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -> None:
     """Resume a body where it breaks."""
     stream: Any = response.stream
-    original, keeps, events = HttpxOriginal(port, response), False, None
-    if type(stream) is port.prefetched:
-        keeps = stream.is_late()
+    original, events = HttpxOriginal(port, response), None
+    keeps = is_document(response) and length_to_prefetch(port, response) == UNKNOWN
     if port.awaits_events:
         from ...engine.streams import whole_events
 
@@ -39,12 +40,21 @@ def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -
     response.stream = resuming(port, stream, begin, original, keeps=keeps, events=events)
 
 
+def is_document(response: Response) -> bool:
+    """Is a body one JSON document?"""
+    kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.endswith("+json") and kind != "application/stream+json"
+    )
+
+
 class HttpxOriginal:
     """The head of the response whose body may be resumed.
 
-    A small body that was too slow to be prefetched, and has no validator, is requested again as a
-    whole. It continues only if its bytes begin with those that the caller has, because then all
-    that the caller gets is the second response, byte for byte.
+    A small JSON document of unknown length without a validator is requested again as a whole. It
+    continues only if its bytes begin with those that the caller has, because then all that the
+    caller gets is the second response, byte for byte. Not without a read timeout: such a caller
+    expects silences, as in a feed of documents.
     """
 
     shows_deadline = True
@@ -64,7 +74,8 @@ class HttpxOriginal:
 
             return event_stream(status, lines)
         found = download_of(asked.method, asked.headers.raw, status, lines)
-        if found is None and asked.method == "GET" and status in (200, 206):
+        is_repeated = asked.method == "GET" and status in (200, 206)
+        if found is None and is_repeated and own_timeout(call.request.original) is not None:
             return Repeat(status, lines)
         return found
 

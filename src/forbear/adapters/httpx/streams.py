@@ -5,21 +5,24 @@ Loaded with the option ``event_streams=``.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...engine.reading import LATE, aread_pieces, read_pieces
+from ...engine.clock import SYSTEM_CLOCK
+from ...engine.reading import LATE, Ending, aread_pieces, read_pieces
 from ...engine.streams import stream_start
-from .connections import Arriving, AsyncArriving, is_bodiless, own_timeout
 from .pools import reset_lost
+from .reading import AsyncReading, Reading, bounded_reads, break_off, finish, is_bodiless
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from httpx import Request, Response
 
     from ...engine.reading import PrefetchResult
     from ...engine.streams import StreamStart
-    from .types import HttpxPort, Sent
+    from .types import AsyncHttpxPort, HttpxPort, Sent
 
 
 def begin_stream(
@@ -35,67 +38,72 @@ def begin_stream(
     return stream_start(port.settings, policy, response.status_code, lines, left)
 
 
-def await_first_event(
-    port: HttpxPort,
-    request: Request,
-    response: Any,
-    outgoing: Sent,
-    start: StreamStart,
-    length: int,
-) -> PrefetchResult:
-    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
+def seconds_left(start: StreamStart) -> Callable[[], float]:
+    until = SYSTEM_CLOCK.true_monotonic() + start.seconds
+    return lambda: until - SYSTEM_CLOCK.true_monotonic()
 
-    A body of known ``length`` ends without a wait.
+
+def put_back(
+    port: HttpxPort, response: Any, reading: Reading | AsyncReading, outgoing: Sent
+) -> None:
+    """Put what was read in front of the rest, which is read with the caller's own timeouts."""
+    body = port.streams.put_back(reading.pieces, response.stream, reading.rest)
+    response.stream = body
+    wire = response.extensions.get("network_stream")
+    timeouts = None if outgoing is None else outgoing.timeouts
+    is_shared = response.extensions.get("http_version") == b"HTTP/2"
+    if timeouts is not None and hasattr(wire, "__dict__") and not is_shared:
+        # httpcore has asked for the read timeout when the body began, and keeps that of the attempt
+        # for all of it. The caller's own is in force after the hand-over.
+        read = wire.read
+        wire.read = lambda most, timeout=None: read(most, timeouts.get("read"))
+        body.wire = wire
+
+
+def await_first_event(
+    port: HttpxPort, response: Any, outgoing: Sent, start: StreamStart
+) -> PrefetchResult:
+    """Read a stream of events up to its first event, as the library waits.
+
+    Over HTTP/2 each read lasts as long as the client allows: other streams share the connection.
 
     Returns:
         LATE: it goes on behind what was read. Else why the attempt failed.
     """
-    body = port.prefetched()
-    body.stream = response.stream
+    stream = response.stream
+    reading = Reading(stream)
     try:
-        own = own_timeout(request if outgoing is None else outgoing.request)
-        reader = Arriving(request, response, length, start.seconds, own)
-        body.chunks, body.rest = reader.pieces, reader.rest
-        try:
-            ending = read_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
+        with bounded_reads(response, seconds_left(start)):
+            ending = read_pieces(reading, lambda _: start.wants_more(reading))
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            body.close()
+            stream.close()
         reset_lost(port.inner)
-        broken: Exception = body.break_off(port, response, error)
-        return broken
-    body.put_back(response, reader.rest, outgoing)
+        return break_off(port, response, reading.pieces, error)
+    put_back(port, response, reading, outgoing)
     return LATE if failure is None else failure
 
 
 async def aawait_first_event(
-    port: HttpxPort,
-    request: Request,
-    response: Any,
-    outgoing: Sent,
-    start: StreamStart,
-    length: int,
+    port: AsyncHttpxPort, response: Any, outgoing: Sent, start: StreamStart
 ) -> PrefetchResult:
     """Do as ``await_first_event``; a change there belongs here too."""
-    body = port.prefetched()
-    body.stream = response.stream
+    stream = response.stream
+    ending: Ending = LATE  # unless the backstop lets the reading end
+    reading = AsyncReading(stream)
     try:
-        own = own_timeout(request if outgoing is None else outgoing.request)
-        reader = AsyncArriving(request, response, length, start.seconds, own)
-        body.chunks, body.rest = reader.pieces, reader.rest
-        try:
-            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
+        with (
+            bounded_reads(response, seconds_left(start)) as is_bounded,
+            nullcontext() if is_bounded else port.backstop.after(start.seconds),
+        ):
+            ending = await aread_pieces(reading, lambda _: start.wants_more(reading))
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            await body.aclose()
+            await stream.aclose()
+            await finish(stream, reading.rest)
         reset_lost(port.inner)
-        broken: Exception = body.break_off(port, response, error)
-        return broken
-    body.put_back(response, reader.rest, outgoing)
+        return break_off(port, response, reading.pieces, error)
+    put_back(port, response, reading, outgoing)
     return LATE if failure is None else failure

@@ -21,7 +21,6 @@ from ...engine.calls import (
     ended,
     expired,
     next_request,
-    sent_request,
     wants_status_error,
 )
 from ...engine.clock import BACKSTOP
@@ -32,9 +31,9 @@ from ...engine.loop import drive, drive_call, run
 from ...engine.reading import WHOLE, note_prefetch
 from ...engine.settings import DEFAULT_POLICY, OFF, PREFETCH, Settings
 from ...limits.gate import MOST_TASKS
-from .bodies import aprefetch_body, has_arrived, prefetch_body
-from .connections import arrived
+from .bodies import adrain, aprefetch_body, aread_whole, drain, has_arrived, prefetch_body
 from .port import HttpxPort, Library
+from .reading import HTTP_1
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 LOWER = ("http_proxy", "https_proxy", "all_proxy")
 PROXIES = (*LOWER, *map(str.upper, LOWER))
-HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 other streams read from the connection too
 current = CURRENT.get
 
 
@@ -121,48 +119,34 @@ class SyncHttpxPort(HttpxPort):
         Returns:
             The raw body, if all of it came.
         """
-        stream: Any = response.stream
-        outcome: PrefetchResult = None
+        body = await self.drain(call, response)
         try:
-            if has_arrived(self, response):
-                body = list(stream)
-                stream.close()  # Response.close() costs as much as a third of a retry
-                return body
-            if self.is_quick(call, response):
-                outcome = self._read(call, response)
-                if outcome is WHOLE:
-                    return response.stream.chunks  # type: ignore[union-attr, no-any-return]
-            if not isinstance(outcome, Exception):  # else it is closed
-                stream.close()
+            if body is None:  # Response.close() costs as much as a third of a retry
+                response.stream.close()  # type: ignore[union-attr]
         except Exception as error:  # the response has failed: how its body ends does not matter
+            let_signals_through(error)
+        return body
+
+    async def drain(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response, if that is little and quick."""
+        try:
+            if self.is_quick(call, response):
+                return drain(self, response, self.seconds_to_read(call))
+        except Exception as error:  # as above
             with suppress(Exception):
-                stream.close()
+                response.stream.close()  # type: ignore[union-attr]
             let_signals_through(error)
         return None
-
-    def _read(self, call: Call, response: Response) -> PrefetchResult:
-        """Read the body of a failed response, for a limited time."""
-        sent = sent_request(call)
-        return prefetch_body(self, sent, response, None, self.seconds_to_read(call))
 
     async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.notes[KEPT] = response
-        if not self.has_rest(response):
-            if type(response.stream) in self.ready:
-                return True
-            # httpcore closes a whole connection of HTTP/2 when one read of it times out.
-            is_readable = response.extensions.get("http_version") != b"HTTP/2"
-            if not is_readable:
-                from .http2 import has_ended
-
-                is_readable = has_ended(response)
-            if is_readable and self._read(call, response) is WHOLE:
-                return True
+        body = await self.drain(call, response)
         if self.is_long(response):
             return False
-        await self.close_unused(response)
-        self.keep_start(call, response)
+        if body is None:
+            await self.close_unused(response)
+        self.empty(call, response, body)
         return True
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:
@@ -397,7 +381,7 @@ class AsyncHttpxPort(HttpxPort):
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
         if call.prefetch_result is WHOLE and has_arrived(self, response):
             # So that a plain function can read it, and is not called a second time for it.
-            await aprefetch_body(self, sent_request(call), response, None, inf)
+            await aread_whole(self, response)
         from ...engine.inspection import ainspect
 
         return await ainspect(self, call, response)
@@ -516,45 +500,34 @@ class AsyncHttpxPort(HttpxPort):
         Returns:
             The raw body, if all of it came.
         """
-        stream: Any = response.stream
-        outcome: PrefetchResult = None
+        body = await self.drain(call, response)
         try:
-            if has_arrived(self, response):
-                body = [chunk async for chunk in stream]
-                await stream.aclose()  # Response.aclose() costs as much as a third of a retry
-                return body
-            if self.is_quick(call, response):
-                outcome = await self._read(call, response)
-                if outcome is WHOLE:
-                    return response.stream.chunks  # type: ignore[union-attr, no-any-return]
-            if not isinstance(outcome, Exception):  # else it is closed
+            if body is None:  # Response.aclose() costs as much as a third of a retry
                 await response.stream.aclose()  # type: ignore[union-attr]
         except Exception as error:  # the response has failed: how its body ends does not matter
-            with suppress(Exception):
-                await stream.aclose()
             let_signals_through(error)
-        return None
+        return body
 
-    async def _read(self, call: Call, response: Response) -> PrefetchResult:
-        """Read the body of a failed response, for a limited time; None: that ran out."""
-        sent, seconds = sent_request(call), self.seconds_to_read(call)
-        if arrived(response.stream) >= 0:
-            return await aprefetch_body(self, sent, response, None, seconds)
-        with self.backstop.after(seconds):  # HTTP/2, or a transport that cannot be inspected
-            return await aprefetch_body(self, sent, response, None, seconds)
+    async def drain(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response, if that is little and quick."""
+        try:
+            if self.is_quick(call, response):
+                return await adrain(self, response, self.seconds_to_read(call))
+        except Exception as error:  # as above
+            with suppress(Exception):
+                await response.stream.aclose()  # type: ignore[union-attr]
+            let_signals_through(error)
         return None
 
     async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.notes[KEPT] = response
-        if not self.has_rest(response) and (
-            type(response.stream) in self.ready or await self._read(call, response) is WHOLE
-        ):
-            return True
+        body = await self.drain(call, response)
         if self.is_long(response):
             return False
-        await self.close_unused(response)
-        self.keep_start(call, response)
+        if body is None:
+            await self.close_unused(response)
+        self.empty(call, response, body)
         return True
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:
