@@ -15,9 +15,11 @@ import argparse
 import asyncio
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -36,11 +38,17 @@ from forbear import (  # noqa: E402 - which had to be found first
 )
 from forbear.testing import FaultServer  # noqa: E402
 
+if __package__:
+    from .house import code_lines, rounded
+else:
+    from house import code_lines, rounded
+
 ATTEMPTS, BASE, CAP = 4, 0.002, 0.01  # seconds
 STATUSES = [429, 500, 502, 503, 504]
 TOO_LONG = 5.0  # seconds; what would be slept for longer is only noted
 LIMIT = 0.5  # seconds for a whole call, where a library has such a limit
 OUTAGE = 100  # calls
+IDLE = 8  # connections that the server has closed meanwhile
 UPLOAD = b"0123456789abcdef" * 64
 TIMEOUT = 10.0
 
@@ -54,6 +62,9 @@ class Order(NamedTuple):
         headers: Beside the client's own.
         body: Bytes, a generator function, or None.
         limit: Seconds for the whole call, if the library can do that.
+        streams: The body is read as it comes, where that is another call than reading all of it.
+        warm: A path that is requested ``IDLE`` times at once before, to have that many idle
+            connections.
     """
 
     url: str
@@ -61,6 +72,8 @@ class Order(NamedTuple):
     headers: dict[str, str] = {}
     body: Any = None
     limit: float | None = None
+    streams: bool = False
+    warm: str | None = None
 
     @property
     def content(self) -> Any:
@@ -86,12 +99,12 @@ class Answer(NamedTuple):
 Send = Callable[[Order], Answer]
 
 
-def forbear_httpx(limit: float | None, opened: ExitStack) -> Send:
+def forbear_httpx(limit: float | None, opened: ExitStack, **given: Any) -> Send:
     import httpx
 
     from forbear.httpx import RetryTransport
 
-    transport = RetryTransport(policy=ours(limit))
+    transport = RetryTransport(policy=given.get("policy", ours(limit)))
     return through_httpx(opened.enter_context(httpx.Client(transport=transport, timeout=TIMEOUT)))
 
 
@@ -185,6 +198,7 @@ def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
 
 def httpware_httpx2(limit: float | None, opened: ExitStack) -> Send:
     import httpware
+    import httpx2
 
     # One for all clients, as a program has one client: its budget remembers the outage. Its
     # ``max_delay``, 5 s, is also the longest Retry-After that it waits for, so it stays.
@@ -196,13 +210,19 @@ def httpware_httpx2(limit: float | None, opened: ExitStack) -> Send:
         if body is not None and not isinstance(body, bytes):
             body = asynchronous(body)
         async with httpware.AsyncClient(middleware=middleware, timeout=TIMEOUT) as client:
+            if order.warm:
+                await asyncio.gather(*(client.request("GET", order.warm) for _ in range(IDLE)))
             try:
+                if order.streams:
+                    async with client.stream(order.method, order.url) as response:
+                        length = sum([len(piece) async for piece in response.aiter_raw()])
+                    return Answer(response.status_code, length)
                 response = await client.request(
                     order.method, order.url, headers=order.headers, content=body
                 )
             except httpware.StatusError as error:
                 return Answer(error.response.status_code)
-            except httpware.ClientError as error:
+            except (httpware.ClientError, httpx2.HTTPError) as error:
                 return Answer(error=type(error).__name__)
             return Answer(response.status_code, len(response.content), response=response)
 
@@ -243,6 +263,13 @@ async def fetch(client: Any, order: Order) -> Answer:
     body = order.content
     if body is not None and not isinstance(body, bytes):
         body = asynchronous(body)
+
+    async def warmed(url: str) -> None:
+        async with client.get(url) as response:
+            await response.read()
+
+    if order.warm:
+        await asyncio.gather(*(warmed(order.warm) for _ in range(IDLE)))
     try:
         async with client.request(
             order.method, order.url, headers=order.headers, data=body
@@ -257,11 +284,78 @@ async def asynchronous(pieces: Iterator[bytes]) -> Any:
         yield piece
 
 
+# With each library's own defaults, but for what it cannot do without.
+
+
+def default_forbear(opened: ExitStack) -> Send:
+    return forbear_httpx(None, opened, policy=RetryPolicy())
+
+
+def default_urllib3(opened: ExitStack) -> Send:
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3 import Retry
+
+    session = opened.enter_context(requests.Session())
+    retry = Retry(3, status_forcelist=STATUSES, backoff_factor=1)  # by default no status, no wait
+    session.mount("http://", HTTPAdapter(max_retries=retry))
+    return through_requests(session)
+
+
+def default_httpx_retries(opened: ExitStack) -> Send:
+    import httpx
+    from httpx_retries import RetryTransport
+
+    return through_httpx(opened.enter_context(httpx.Client(transport=RetryTransport())))
+
+
+def default_httpware(opened: ExitStack) -> Send:
+    import httpware
+
+    async def send(order: Order) -> Answer:
+        async with httpware.AsyncClient(middleware=[httpware.AsyncRetry()]) as client:
+            try:
+                return Answer((await client.request(order.method, order.url)).status_code)
+            except httpware.StatusError as error:
+                return Answer(error.response.status_code)
+
+    return lambda order: asyncio.run(send(order))
+
+
+def default_aiohttp_retry(opened: ExitStack) -> Send:
+    from aiohttp_retry import RetryClient
+
+    async def send(order: Order) -> Answer:
+        async with RetryClient() as client:
+            return await fetch(client, order)
+
+    return lambda order: asyncio.run(send(order))
+
+
+def default_stamina(opened: ExitStack) -> Send:
+    import httpx
+    import stamina
+
+    stamina.instrumentation.set_on_retry_hooks([])
+    return decorated(stamina.retry(on=httpx.HTTPError), opened)
+
+
+def default_retryhttp(opened: ExitStack) -> Send:
+    import retryhttp
+
+    return decorated(retryhttp.retry(reraise=True), opened)
+
+
 def through_httpx(client: Any) -> Send:
     import httpx
 
     def send(order: Order) -> Answer:
+        warm(client.get, order)
         try:
+            if order.streams:
+                with client.stream(order.method, order.url) as response:
+                    length = sum(map(len, response.iter_raw()))
+                return Answer(response.status_code, length)
             response = client.request(
                 order.method, order.url, headers=order.headers, content=order.content
             )
@@ -272,15 +366,25 @@ def through_httpx(client: Any) -> Send:
     return send
 
 
+def warm(get: Callable[[str], object], order: Order) -> None:
+    if order.warm:
+        with ThreadPoolExecutor(IDLE) as threads:
+            list(threads.map(get, [order.warm] * IDLE))
+
+
 def through_requests(session: Any) -> Send:
     from requests import RequestException
     from urllib3.exceptions import HTTPError
 
     def send(order: Order) -> Answer:
+        warm(session.get, order)
         try:
             response = session.request(
-                order.method, order.url, headers=order.headers, data=order.content, timeout=TIMEOUT
-            )
+                order.method, order.url, headers=order.headers, data=order.content, timeout=TIMEOUT,
+                stream=order.streams,
+            )  # fmt: skip
+            if order.streams:
+                return Answer(response.status_code, sum(map(len, response.iter_content(8_192))))
         except (RequestException, HTTPError, ValueError) as error:
             return Answer(error=type(error).__name__)
         return Answer(response.status_code, len(response.content), response=response)
@@ -295,18 +399,25 @@ def decorated(decorator: Callable[[Any], Any], opened: ExitStack) -> Send:
     client = opened.enter_context(httpx.Client(timeout=TIMEOUT))
 
     def send(order: Order) -> Answer:
+        warm(client.get, order)
         content = order.content  # made once by the caller, outside of what is repeated
 
         @decorator
         def fetch() -> Answer:
-            response = client.request(
+            request = client.build_request(
                 order.method, order.url, headers=order.headers, content=content
             )
+            response = client.send(request, stream=order.streams)
             response.raise_for_status()
+            if order.streams:
+                return Answer(response.status_code, response=response)
             return Answer(response.status_code, len(response.content))
 
         try:
-            return fetch()
+            answer: Answer = fetch()
+            if order.streams:  # by the caller, outside of what is repeated
+                return answer._replace(length=sum(map(len, answer.response.iter_raw())))
+            return answer
         except (httpx.HTTPError, httpx.StreamError) as error:
             return Answer(error=type(error).__name__)
 
@@ -323,6 +434,9 @@ class Peer(NamedTuple):
             what sends.
         tells: Where a caller learns of the attempts, as read in its source; ours is asked.
         has_limit: It takes a limit for the whole call.
+        by_default: Makes what sends with the library's own defaults; None: those never end.
+        private: Private names of its client that it uses, counted in its source; ours are counted.
+        released: Its versions on the index on 2026-11-27.
         is_decorator: It decorates a function, and stands in the second table.
     """
 
@@ -332,30 +446,75 @@ class Peer(NamedTuple):
     tells: str = ""
     has_limit: bool = True
     is_decorator: bool = False
+    by_default: Callable[[ExitStack], Send] | None = None
+    private: int = 0
+    released: int = 0
 
 
 PEERS = (
-    Peer("forbear", "forbear", forbear_httpx),
+    Peer("forbear", "forbear", forbear_httpx, by_default=default_forbear),
     Peer(
         "urllib3 {}, under requests",
         "urllib3",
         urllib3_under_requests,
         "a history",
         has_limit=False,
+        by_default=default_urllib3,
+        released=97,
     ),
-    Peer("httpx-retries {}", "httpx-retries", httpx_retries, "their number"),
-    Peer("httpware {}", "httpware", httpware_httpx2, "its log, a note on errors"),
+    Peer(
+        "httpx-retries {}",
+        "httpx-retries",
+        httpx_retries,
+        "their number",
+        by_default=default_httpx_retries,
+        private=2,
+        released=17,
+    ),
+    Peer(
+        "httpware {}",
+        "httpware",
+        httpware_httpx2,
+        "its log, a note on errors",
+        by_default=default_httpware,
+        released=38,
+    ),
     Peer(
         "aiohttp-retry {}",
         "aiohttp-retry",
         aiohttp_retry,
         "aiohttp's traces, numbered",
         has_limit=False,
+        by_default=default_aiohttp_retry,
+        released=30,
     ),
-    Peer("tenacity {}", "tenacity", tenacity_httpx, "hooks, statistics", is_decorator=True),
-    Peer("stamina {}", "stamina", stamina_httpx, "hooks", is_decorator=True),
-    Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "hooks, statistics", is_decorator=True),
-    Peer("forbear, aiohttp", "forbear", forbear_aiohttp),
+    Peer(
+        "tenacity {}",
+        "tenacity",
+        tenacity_httpx,
+        "hooks, statistics",
+        is_decorator=True,
+        released=60,
+    ),
+    Peer(
+        "stamina {}",
+        "stamina",
+        stamina_httpx,
+        "hooks",
+        is_decorator=True,
+        by_default=default_stamina,
+        released=11,
+    ),
+    Peer(
+        "retryhttp {}",
+        "retryhttp",
+        retryhttp_httpx,
+        "hooks, statistics",
+        is_decorator=True,
+        by_default=default_retryhttp,
+        released=12,
+    ),
+    Peer("forbear, aiohttp", "forbear", forbear_aiohttp, by_default=default_forbear),
 )
 
 
@@ -369,6 +528,7 @@ class Bench:
         self.server, self.peer = server, peer
         self.path = f"/{peer.make.__name__}/{probe}"
         self.took = 0.0  # seconds, without the making of the client
+        self.each: list[float] = []  # seconds of each call
 
     def send(
         self, *steps: int | str, calls: int = 1, **order: Any
@@ -379,10 +539,13 @@ class Bench:
         self.server.script(self.path, *steps)
         with ExitStack() as opened:
             send = self.peer.make(order.get("limit"), opened)
-            started_at = time.monotonic()
-            answers = [send(Order(self.server.url + self.path, **order)) for _ in range(calls)]
-            self.took = time.monotonic() - started_at
-        return answers[-1], self.server.requests(self.path), self.server.executed(self.path)
+            self.each = []
+            for _ in range(calls):
+                started_at = time.monotonic()
+                answer = send(Order(self.server.url + self.path, **order))
+                self.each.append(time.monotonic() - started_at)
+            self.took = sum(self.each)
+        return answer, self.server.requests(self.path), self.server.executed(self.path)
 
 
 def lost_post(bench: Bench) -> str:
@@ -397,16 +560,75 @@ def lost_keyed_post(bench: Bench) -> str:
     return f"sent {times(len(arrived))}, {answer}"
 
 
+def refused_post(bench: Bench) -> str:
+    _, arrived, _ = bench.send(503, method="POST", body=UPLOAD)
+    return f"sent {times(len(arrived))}"
+
+
+def broken_download(bench: Bench) -> str:
+    answer, arrived, _ = bench.send(
+        "reset-body:500000;body=1000000;etag=a", "200;body=1000000;etag=a", streams=True
+    )
+    if answer.error is not None:
+        return answer.error
+    return f"{'resumed' if len(arrived) > 1 else 'once'}, {answer.length:,} bytes"
+
+
+def stillborn_stream(bench: Bench) -> str:
+    events = "header=Content-Type:text/event-stream"
+    answer, arrived, _ = bench.send(
+        f"cut:0;chunked=1;{events}", f"200;body=100;{events}", streams=True
+    )
+    return answer.error or f"requested again, {answer}" * (len(arrived) > 1) or "no event, no error"
+
+
+def stale_connections(bench: Bench) -> str:
+    bench.server.script(f"{bench.path}/warm", "200;delay=200")
+    answer, arrived, _ = bench.send("stale", warm=f"{bench.server.url}{bench.path}/warm")
+    return f"{answer} after {len(arrived)} request{'s' * (len(arrived) > 1)}"
+
+
+def by_default(bench: Bench) -> str:
+    if bench.peer.by_default is None:
+        return "never ends"
+    bench.server.script(bench.path, 503)
+    with ExitStack() as opened:
+        send = bench.peer.by_default(opened)
+        started_at = time.monotonic()
+        send(Order(bench.server.url + bench.path))
+        took = time.monotonic() - started_at
+    return f"{len(bench.server.requests(bench.path))} requests, {seconds(took)}"
+
+
+def size(bench: Bench) -> str:
+    """Count as house.py does; the client below is not counted."""
+    root = Path((find_spec(bench.peer.package.replace("-", "_")) or sys.exit()).origin or "").parent
+    if bench.peer.package == "urllib3":
+        files = [root / "util" / "retry.py"]
+    else:
+        files = list(root.rglob("*.py"))
+    return rounded(sum(code_lines(path.read_text(encoding="utf-8")) for path in files))
+
+
+def private(bench: Bench) -> str:
+    if bench.peer.package != "forbear":
+        return f"{bench.peer.private}"
+    from forbear import adapters
+
+    listed = re.findall(r"^    (_\w+)  +", adapters.__doc__ or "", re.MULTILINE)
+    return f"{len(listed)}"
+
+
+def released(bench: Bench) -> str:
+    return f"{bench.peer.released}"
+
+
 def from_generator(bench: Bench) -> str:
     def pieces() -> Iterator[bytes]:
         yield UPLOAD[:512]
         yield UPLOAD[512:]
 
     return one_shot_body(bench, pieces)
-
-
-def from_iterator(bench: Bench) -> str:
-    return one_shot_body(bench, lambda: iter((UPLOAD[:512], UPLOAD[512:])))
 
 
 def one_shot_body(bench: Bench, body: Callable[[], Iterator[bytes]]) -> str:
@@ -465,7 +687,7 @@ def whole_call(bench: Bench) -> str:
 def outage(bench: Bench) -> str:
     """One call after the other; those of forbear that are held take some seconds here."""
     _, arrived, _ = bench.send(503, calls=OUTAGE)
-    return f"{len(arrived)}"
+    return f"{len(arrived)}, the longest call {seconds(max(bench.each))}"
 
 
 def connections(bench: Bench) -> str:
@@ -490,16 +712,23 @@ def story(bench: Bench) -> str:
 PROBES: dict[str, Callable[[Bench], str]] = {
     "a POST whose response is lost, three times": lost_post,
     "the same once, with an Idempotency-Key": lost_keyed_post,
+    "a POST that gets a 503": refused_post,
     "a PUT from a generator, then 503": from_generator,
-    "the same from an iterator": from_iterator,
     "`Retry-After: 1`": short_hint,
     "`Retry-After: 3600`": long_hint,
     "`Retry-After: soon`": malformed_hint,
     "a body cut in the middle": cut_body,
+    "a download of 1 MB that breaks in the middle": broken_download,
+    "a stream of events that ends before its first byte": stillborn_stream,
+    f"a GET with {IDLE} stale connections in the pool": stale_connections,
     "a limit of 0.5 s for the whole call": whole_call,
     f"requests for {OUTAGE} calls in an outage": outage,
+    "one call in an outage, with the library's own defaults": by_default,
     "connections for four responses": connections,
     "the caller learns of the attempts from": story,
+    "code lines": size,
+    "private names of other libraries": private,
+    "released versions": released,
 }
 
 
@@ -526,6 +755,10 @@ def noted() -> Iterator[list[float]]:
         yield slept
     finally:
         time.sleep, asyncio.sleep = sleep, asleep
+
+
+def seconds(length: float) -> str:
+    return f"{length:.0f} s" if length >= 1.0 else f"{length:.2f} s"
 
 
 def times(count: int) -> str:
@@ -580,6 +813,8 @@ def main() -> int:
         print(f"| | {' | '.join(heads[at] for at in columns)} |")
         print(f"| --- |{' --- |' * len(columns)}")
         for name, cells in rows.items():
+            if len({cells[at] for at in columns}) == 1:
+                continue  # no difference between these
             print(f"| {name} | {' | '.join(cells[at] for at in columns)} |")
         print()
     return 0
