@@ -3,6 +3,7 @@
     python benchmarks/house.py                  # print the figures
     python benchmarks/house.py --check          # 1 if a figure is above its bound
     python benchmarks/house.py --modules httpx  # print which modules one client loads, and when
+    python benchmarks/house.py --page           # write the tables of docs/what-you-let-in.md
 
 Each client runs in a process of its own, with every option at its default, against a server on
 loopback in this one. A code line is a line that is not blank, a comment or part of a docstring.
@@ -16,6 +17,7 @@ import asyncio
 import io
 import json
 import logging
+import os
 import random
 import re
 import socket
@@ -54,6 +56,35 @@ MET: dict[str, tuple[str, tuple[str, ...], object, dict[str, str]]] = {
     "an event stream": ("GET", ("200;header=Content-Type:text/event-stream",), None, {}),
     "giving up, logged": ("GET", ("503;retry-after=3600",), None, {}),
 }  # fmt: skip
+# What the page calls it: how a client of httpx is given it.
+OPTIONS = {
+    "any option": "use(name='orders')",
+    "`total_timeout`": "use(policy=forbear.RetryPolicy(total_timeout=9.0))",
+    "`deadline`, `override`": "forbear.deadline(9.0).__enter__()",
+    "`for_vendors`": "use(policy=forbear.RetryPolicy().for_vendors('openai'))",
+    "`budget`": "use(budget=forbear.RetryBudget())",
+    "`breaker`": "use(breaker=forbear.CircuitBreaker())",
+    "`cooldown`": "use(cooldown='all')",
+    "`origins`": "use(origins=forbear.Origins([server, server.replace('127.0.0.1', 'localhost')]))",
+    "`concurrency`": "use(concurrency=forbear.ConcurrencyLimit())",
+    "`pacing`": "use(pacing=forbear.Pacing())",
+    "`hedge`": "use(hedge=forbear.Hedge())",
+    "`strategy`": "use(strategy=forbear.strategies.AwsStandard())",
+    "`idempotency`": "use(idempotency=forbear.IdempotencyKeys())",
+    "`retry_if`": "use(retry_if=lambda response: None)",
+    "`before_attempt`": "use(before_attempt=lambda request, attempt: None)",
+    "`on_event`": "use(on_event=[lambda event: None])",
+    "`body_buffer`": "use(body_buffer=1_000)",
+    "`event_streams`": "use(event_streams=forbear.EventStreams())",
+    "`contact`": "use(contact='ops@example.com')",
+    "`announce_attempts`": "use(announce_attempts=True)",
+    "`stop_outer_retries`": "use(stop_outer_retries=True)",
+    "`forbear.telemetry.prometheus`": "import forbear.telemetry.prometheus",
+    "`forbear.redis`": "import forbear.redis",
+    "`forbear.asgi`": "import forbear.asgi",
+}
+PAGE = Path(__file__).parent.parent / "docs" / "what-you-let-in.md"
+BEGIN, END = "<!-- made by benchmarks/house.py --page -->", "<!-- end -->"
 # Ours, for things that have a name in the field (CONTRIBUTING: "How the code reads").
 DIALECT = (
     r"octets?|colours?|told|moved|unwell|beside|hears?|heard|take up|taken up|mend(s|ed)?|punctual|"
@@ -193,14 +224,69 @@ def load(client: str, server: str) -> dict[str, list[str]]:
         if name == "giving up, logged":
             logging.basicConfig(level=logging.INFO, stream=io.StringIO())
         send(method, url, None if body is None else iter([body]), headers)
-        found = {
-            str(module.__file__)
-            for name, module in list(sys.modules.items())
-            if f"{name}.".startswith("forbear.")
-        }
-        loaded[name] = sorted(found - known)
-        known |= found
+        loaded[name] = sorted(files() - known)
+        known |= files()
     return loaded
+
+
+def files() -> set[str]:
+    """Return the files of forbear that this process has loaded."""
+    return {
+        str(module.__file__)
+        for name, module in list(sys.modules.items())
+        if f"{name}.".startswith("forbear.")
+    }
+
+
+def load_options(server: str) -> dict[str, list[str]]:
+    """Return the files that each option loads beside those of a default client, sync and async."""
+    random.random = lambda: 0.0  # type: ignore[assignment]
+    send_with({}, f"{server}/options/-")
+    asyncio.run(asend_with({}, f"{server}/options/--"))
+    known, loaded = files(), {}
+    for number, (name, code) in enumerate(OPTIONS.items()):
+        reads, writes = os.pipe()
+        if os.fork() == 0:
+            with open(writes, "w", encoding="utf-8") as pipe:
+                json.dump(sorted(files_with(code, server, number) - known), pipe)
+            os._exit(0)
+        os.close(writes)
+        with open(reads, encoding="utf-8") as pipe:
+            loaded[name] = json.load(pipe)
+        os.wait()
+    return loaded
+
+
+def files_with(code: str, server: str, number: int) -> set[str]:
+    """Make a client with an option and a call that is retried; return the files now loaded."""
+    import forbear
+
+    options: dict[str, Any] = {}
+    exec(code, {"forbear": forbear, "server": server, "use": options.update})
+    url = f"{server}/options/{number}"
+    if "hedge" in options:
+        asyncio.run(asend_with(options, url))
+    else:
+        send_with(options, url)
+    return files()
+
+
+def send_with(options: dict[str, Any], url: str) -> None:
+    import httpx
+
+    import forbear.httpx
+
+    with httpx.Client(trust_env=False) as client:
+        forbear.httpx.wrap(client, **options).get(url)
+
+
+async def asend_with(options: dict[str, Any], url: str) -> None:
+    import httpx
+
+    import forbear.httpx
+
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await forbear.httpx.wrap(client, **options).get(url)
 
 
 # Of all of them.
@@ -228,6 +314,48 @@ def loads() -> dict[str, dict[str, list[Path]]]:
     with FaultServer() as server, ThreadPoolExecutor() as threads:
         server.script("/arrived", 200)
         return dict(zip(CLIENTS, threads.map(loaded_by, CLIENTS), strict=True))
+
+
+def loads_of_options() -> dict[str, list[Path]]:
+    """Return the files that each option loads beside those of a default client."""
+    from forbear.testing import FaultServer
+
+    with FaultServer() as server:
+        for at in ("-", "--", *range(len(OPTIONS))):
+            server.script(f"/options/{at}", 503, 200)
+        command = [sys.executable, __file__, "--load-options", server.url]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return {name: list(map(Path, found)) for name, found in json.loads(done.stdout).items()}
+
+
+def page() -> str:
+    """Return the tables of docs/what-you-let-in.md, in round figures."""
+    from forbear import adapters
+
+    rows = ["| client | modules | code lines | with all it meets: modules | code lines |"]
+    rows.append("| --- | ---: | ---: | ---: | ---: |")
+    for client, loaded in loads().items():
+        usual = size_of([path for name in USUAL for path in loaded[name]])
+        everything = size_of([path for new in loaded.values() for path in new])
+        cells = f"{usual[0]} | {rounded(usual[1])} | {everything[0]} | {rounded(everything[1])}"
+        rows.append(f"| {client} | {cells} |")
+    rows += ["", "| option | modules | code lines |", "| --- | ---: | ---: |"]
+    options = loads_of_options()
+    first = options["any option"]
+    for option, paths in options.items():
+        own = paths if paths is first else [path for path in paths if path not in first]
+        modules, lines = size_of(own)
+        rows.append(f"| {option} | {modules} | {rounded(lines)} |")
+    names = len(re.findall(r"^    (_\w+)  +\S", adapters.__doc__ or "", re.MULTILINE))
+    rows += ["", "| all of it | |", "| --- | ---: |"]
+    rows.append(f"| code lines of the package | {rounded(source()['src'])} |")
+    rows.append(f"| private names of other libraries | {names} |")
+    rows.append("| dependencies | 0 |")
+    return "\n".join(rows)
+
+
+def rounded(lines: int) -> str:
+    return f"{round(lines, -2 if lines >= 1_000 else -1):,}"
 
 
 def code_lines(text: str) -> int:
@@ -334,8 +462,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="1 if a figure is above its bound")
     parser.add_argument("--modules", choices=CLIENTS, help="print the modules of one client")
+    parser.add_argument("--page", action="store_true", help=f"write the tables of {PAGE.name}")
     parser.add_argument("--load", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--load-options", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.load_options is not None:
+        json.dump(load_options(given.load_options), sys.stdout)
+        return 0
+    if given.page:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{page()}\n\n{END}{after}", encoding="utf-8")
+        return 0
     if given.load is not None:
         json.dump(load(*given.load), sys.stdout)
         return 0
