@@ -50,15 +50,18 @@ def packages_of(source: str) -> set[str]:
 
 
 def table(page: str, first_cell: str) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table whose first head cell is this, each a list of cells."""
-    lines = PAGES[page].splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_cell} |"))
-    rows = []
-    for line in lines[at:]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))])
-    return rows[0], rows[2:]
+    """Head and rows of the tables whose first head cell is this, each a list of cells."""
+    found: list[list[str]] = []
+    rows: list[list[str]] = []
+    is_here = False
+    for line in PAGES[page].splitlines():
+        is_here = line.startswith("|") and (is_here or line.startswith(f"| {first_cell} |"))
+        if is_here:
+            found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))])
+    for cells in found:
+        if cells != found[0] and not cells[0].strip().startswith("---"):
+            rows.append(cells)
+    return found[0], rows
 
 
 def section(page: str, heading: str) -> str:

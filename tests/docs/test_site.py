@@ -18,7 +18,7 @@ import yaml
 from ..real.conftest import binary
 from .pages import DOCS, ROOT
 
-MOST_PAGES = 45  # of the navigation
+MOST_PAGES = 75  # of the navigation
 
 # What people type into the search, and the page that answers it.
 FIRST = {
@@ -31,7 +31,7 @@ FIRST = {
     "idempotency key": "guides/keys/",
     "circuit breaker": "guides/breaker/",
     "thundering herd": "how/waits/",
-    "load balancer": "partial-failures/",
+    "load balancer": "how/hold-and-release/",
     "test without sleeping": "guides/testing/",
     "openai": "guides/sdks/openai/",
     "why was it not retried": "troubleshooting/",
@@ -49,6 +49,23 @@ FIRST = {
     "prometheus": "guides/metrics/",
     "sigv4": "recipes/token-refresh/",
     "lambda": "recipes/frameworks/",
+    # Of another one, and of those whose words are in public threads.
+    "retry after": "how/waits/",
+    "idempotency": "guides/keys/",
+    "async": "guides/httpx/",
+    "trio": "guides/httpx/",
+    "disable": "troubleshooting/",
+    "max_attempts": "how/waits/",
+    "server disconnected": "how/waits/",
+    "keep-alive": "how/waits/",
+    "webhook": "recipes/webhooks/",
+    "airflow": "recipes/frameworks/",
+    "overload": "recipes/overload/",
+    "progress bar": "guides/downloads-and-uploads/",
+    "callback": "guides/observing/",
+    "structlog": "guides/observing/",
+    "private names": "what-you-let-in/",
+    "double charge": "what-you-let-in/",
 }
 
 # The search of the site is a worker of its browser; Node runs the very file that was built.
@@ -125,7 +142,7 @@ def test_every_link_leads_somewhere(site):
             of = pages.get(path.strip("/") or ".")
             if not is_there or (anchor and of and anchor not in of.anchors | {"__skip"}):
                 broken.append((page, target))
-    assert len(pages) > MOST_PAGES
+    assert len(pages) > 60
     assert broken == []
 
 
@@ -154,14 +171,8 @@ def entries(navigation):
 
 
 def test_the_navigation_is_short_and_leads_to_every_page():
-    """What it does not name is linked from a page that it names."""
+    """So each page has a menu, and a way on."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = list(entries(yaml.safe_load(text)["nav"]))
     assert len(named) == len(set(named)) <= MOST_PAGES
-    linked = {
-        (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS.resolve()).as_posix()
-        for page in named
-        for target in re.findall(r"\]\(([\w./-]+\.md)", (DOCS / page).read_text(encoding="utf-8"))
-    }
-    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    assert pages - {*named, *linked} == set()
+    assert set(named) == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}

@@ -23,7 +23,7 @@ PRESETS = {
     "batch": RetryPolicy.batch(),
     # Those of docs/guides/settings.md.
     "payments": RetryPolicy(max_attempts=3, patience=5.0),
-    "models": RetryPolicy(backoff=Exponential(base=1.0, cap=20.0)),
+    "models": RetryPolicy(backoff=Exponential(base=1.0, cap=20.0), patience=300.0),
 }
 each = pytest.mark.parametrize("name", PRESETS)
 
@@ -57,6 +57,7 @@ def test_a_server_that_hangs_is_tried_three_times_at_least(name):
         ("high_availability", 5.0, 0.99),
         ("batch", 5.0, 0.99),
         ("batch", 60.0, 0.99),
+        ("models", 280.0, 0.99),
         pytest.param("batch", 3500.0, 0.99, marks=pytest.mark.slow),
     ],
 )

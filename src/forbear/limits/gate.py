@@ -14,7 +14,7 @@ The ``Hold`` of a held call waits in the queue, and the call asks ``turn`` again
 so that no thread or task has to wake another one. First attempts are never held.
 
 The rule and its numbers come from a study of simulated outages, bad replicas, broken routes and
-flaky servers (docs/why-these-defaults.md). All instants are monotonic seconds.
+flaky servers (docs/benchmarks.md). All instants are monotonic seconds.
 """
 
 from __future__ import annotations
