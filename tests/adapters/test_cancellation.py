@@ -138,7 +138,8 @@ async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
     begun = SimpleNamespace(_connection=SimpleNamespace())
     lost = SimpleNamespace(_connection=None, _connect_failed=False)
     inner = Stuck(adapter, [])
-    inner._pool = SimpleNamespace(
+    kind = type("Pool", (SimpleNamespace,), {"__module__": "httpcore"})
+    inner._pool = kind(
         _optional_thread_lock=nullcontext(), _requests=[], _connections=[begun, lost]
     )
     async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.2)) as client:

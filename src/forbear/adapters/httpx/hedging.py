@@ -432,7 +432,7 @@ class Hedging:
         self.of_thread = PerThread(Alarms, self._now)
         self.of_trio_thread = PerThread(TrioAlarms, self._now)
         self._byte_stream, self._methods = port.byte_stream, hedge.methods
-        self._known: dict[tuple[str, str, int | None, str], Times] = {}
+        self._known: dict[tuple[str, str], Times] = {}
 
     def _now(self) -> float:
         return self.clock.monotonic()  # a test may replace it
@@ -448,9 +448,8 @@ class Hedging:
             method in self._methods or (self.hedge.keyed and self.port.view_of(request).keyed)
         ):
             return await self.inner.handle_async_request(request)
-        url = request.url._uri_reference
-        where = url.scheme, url.host, url.port, method
-        times = self._known.get(where) or self._times(where, request)
+        where = origin_of_url(request.url), method
+        times = self._known.get(where) or self._times(where)
         now = self.clock.monotonic
         started_at = now()
         if times.delay == inf:
@@ -503,10 +502,10 @@ class Hedging:
             hedged.task = None  # it holds what is raised in it, and that this frame
             raise
 
-    def _times(self, where: tuple[str, str, int | None, str], request: Request) -> Times:
+    def _times(self, where: tuple[str, str]) -> Times:
         if len(self._known) >= MOST_TIMES:
             self._known = {}
-        times = self._known[where] = self.hedge.times(origin_of_url(request.url), request.method)
+        times = self._known[where] = self.hedge.times(*where)
         return times
 
     def call_of(self, hedged: HedgedCall) -> Call:

@@ -9,6 +9,7 @@ Loaded with the first connection that breaks or times out, or attempt that is ca
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CANCEL = 8  # RFC 9113 section 7
+LOSES_SLOTS = frozenset(f"1.0.{number}" for number in range(10))  # versions of httpcore
 
 
 def is_reused(pool: Any, origin: object) -> bool:
@@ -77,6 +79,9 @@ def free_lost_slots(inner: object) -> None:
     connections itself.
     """
     pool: Any = getattr(inner, "_pool", None)
+    core = sys.modules.get(type(pool).__module__.partition(".")[0])
+    if getattr(core, "__version__", None) not in LOSES_SLOTS:
+        return
     try:
         with pool._optional_thread_lock:
             wanted = {id(request.connection) for request in pool._requests}

@@ -1,7 +1,6 @@
 """Port for the httpx family: how a call is prepared, classified and handed over, without I/O.
 
-One class for both libraries; transport.py adds what each flavour sends and reads. ``_list`` of
-Headers is read, since ``raw`` makes a new list of all lines.
+One class for both libraries; transport.py adds what each flavour sends and reads.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from functools import cached_property, partial
 from importlib import import_module
 from math import inf
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import RETRY_IF, SETTING
@@ -33,10 +31,8 @@ from .errors import classify, is_inside, own_error, status_error
 from .request import (
     BODY,
     HOP,
-    NAME,
     HttpxRequest,
     origin_of_url,
-    triples,
     with_lines,
 )
 
@@ -61,8 +57,6 @@ if TYPE_CHECKING:
     from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
-
-PAIR = itemgetter(0, 2)
 
 
 class HttpxPort:
@@ -99,7 +93,6 @@ class HttpxPort:
         self.trusts_heads = self.prefetches and not self.awaits_events
         self.length_line = 0
         self.client: ref[Any] | None = None
-        self.contact = (b"From", b"from", (settings.contact or "").encode())
 
     @property
     def circuit_open_error(self) -> type[CircuitOpenError]:
@@ -197,18 +190,9 @@ class HttpxPort:
         return copy
 
     def with_contact(self, request: Request) -> Request:
-        headers = request.headers
-        if b"from" in map(NAME, triples(headers)):
+        if "from" in request.headers:
             return request
-        copy = object.__new__(type(request))  # as below; it may share the extensions
-        fields = copy.__dict__ = vars(request).copy()
-        fields["headers"] = headers = type(headers)(headers)
-        lines = getattr(headers, "_list", None)
-        if lines is None:
-            headers["From"] = self.contact[2].decode()
-        else:  # in a fifth of the time
-            lines.append(self.contact)
-        return copy
+        return self.copied(request, [("From", self.settings.contact or "")])
 
     def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
         return url.copy_with(scheme=scheme, host=host, port=port)
@@ -295,11 +279,10 @@ class HttpxPort:
         if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
             return None
-        headers = triples(response.headers)
-        names = frozenset(map(NAME, headers))
-        lines: tuple[tuple[bytes, bytes], ...] = ()
-        if not READ_BYTES.isdisjoint(names):
-            lines = tuple(map(PAIR, headers))
+        lines = response.headers.raw
+        names = frozenset(name.lower() for name, _ in lines)
+        if READ_BYTES.isdisjoint(names):
+            lines = []
         client = None if self.client is None else self.client()
         if client is not None and b"set-cookie" in names:
             self._keep_cookies(client.cookies, call, response)
@@ -307,7 +290,8 @@ class HttpxPort:
 
     def _keep_cookies(self, cookies: Any, call: Call, response: Response) -> None:
         """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
-        lines = [value for _, name, value in triples(response.headers) if name == b"set-cookie"]
+        raw = response.headers.raw
+        lines = [value for name, value in raw if name.lower() == b"set-cookie"]
         if not all(map(bytes.isascii, lines)):
             return  # with such a cookie in its jar a client can make no further request
         original = call.request.original
