@@ -175,6 +175,29 @@ async def test_attempt_timeout_does_not_bound_the_body_of_the_caller(server):
     assert record_of(response).reasons == ("SocketTimeoutError",)
 
 
+async def test_after_attempt_timeout_a_post_is_not_retried(server):
+    """Nobody knows whether it was sent."""
+    server.script("/thing", "hang", 200)
+    async with session_of(retrying(NOW.replace(attempt_timeout=0.3))) as session:
+        with pytest.raises(aiohttp.SocketTimeoutError) as caught:
+            await fetch(session, "POST", server.url + "/thing", data=b"order")
+        assert not session.connector._acquired
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
+
+
+async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request(server):
+    """Here the key by which the inner middleware may retry a POST."""
+    server.script("/thing", 503, 200)
+    outer = retrying(NOW.replace(attempt_timeout=5.0))
+    async with session_of(outer, retrying(idempotency=IdempotencyKeys())) as session:
+        response, _ = await fetch(session, "POST", server.url + "/thing", data=b"order")
+    assert response.status == 200
+    keys = {dict(arrival.headers).get("Idempotency-Key") for arrival in server.requests()}
+    assert len(keys) == 1
+    assert None not in keys
+
+
 async def test_it_starts_no_task(server):
     """Neither for a success nor for a call that waits and is sent again."""
     server.script("/thing", 200, 503, 200)

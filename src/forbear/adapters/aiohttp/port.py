@@ -233,7 +233,10 @@ class AiohttpPort:
                     return response, WHOLE
                 return response, await self.prefetch_body(response, policy)
             with self.backstop.after(outgoing.deadline_at - now):
-                response = await self._send_in_time(request, handler, each)
+                with self.backstop.after(inf if each is None else each):
+                    response = await handler(request)
+                if response is None:  # nobody knows whether anything was sent
+                    raise aiohttp.SocketTimeoutError(f"attempt_timeout, {each:g} s, was over")
                 return response, await self.prefetch_body(response, policy)
         except aiohttp.ClientConnectionError as error:
             if isinstance(error.__cause__, ConsumedBody):
@@ -246,27 +249,6 @@ class AiohttpPort:
             raise
         await self.close_unused(response)
         raise DeadlineCut
-
-    async def _send_in_time(
-        self, request: ClientRequest, handler: ClientHandlerType, each: float | None
-    ) -> ClientResponse:
-        """Send one attempt: ``each`` bounds the wait for its connection and for its head."""
-        if each is None:
-            return await handler(request)
-        late: type[aiohttp.ServerTimeoutError] = aiohttp.ConnectionTimeoutError  # nothing was sent
-
-        async def send(connection: Any) -> ClientResponse:
-            nonlocal late
-            late = aiohttp.SocketTimeoutError
-            return await type(request).send(request, connection)
-
-        request.__dict__["send"] = send  # of our copy
-        try:
-            with self.backstop.after(each):
-                return await handler(request)
-        finally:
-            del request.__dict__["send"]  # a cycle
-        raise late(f"attempt_timeout, {each:g} s, was over")
 
     async def prefetch_body(self, response: ClientResponse, policy: RetryPolicy) -> PrefetchResult:
         """Wait for the whole of a small body, if the response is likely to be accepted.
