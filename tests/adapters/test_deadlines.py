@@ -416,6 +416,21 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
             assert await quickest(run, bound=0.17) <= 0.17
 
 
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
+async def test_a_total_timeout_ends_a_small_body_too(adapter, server, quickest, drip):
+    """It is read before the hand-over, so the head comes with it or not at all."""
+    server.script("/thing", f"200;body=160;drip={drip}")
+    async with adapter.client(policy=RetryPolicy(total_timeout=0.12)) as client:
+
+        async def run():
+            with pytest.raises(adapter.DeadlineExceeded):
+                await adapter.open(client, "GET", server.url + "/thing")
+
+        assert await quickest(run, bound=0.17) <= 0.17
+        assert adapter.is_idle(client)
+
+
 @pytest.mark.adapters("urllib3-family")
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from ...engine.reading import (
 from .reading import AsyncReading, Reading, arrived, bounded_reads, break_off, finish, unread
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from httpx import Request, Response
 
     from .types import AsyncHttpxPort, HttpxPort, Sent
@@ -94,6 +96,13 @@ def left_unread(response: Response, length: int) -> PrefetchResult:
     return WHOLE
 
 
+def bounded_by_deadline(response: Response, outgoing: Sent) -> AbstractContextManager[object]:
+    """Let each read of a body end by the deadline of the call, if it has one."""
+    if outgoing is None or outgoing.deadline_at == inf:
+        return nullcontext()
+    return bounded_reads(response, outgoing.timeouts.left_to_read)
+
+
 # The two flavours differ in ``await`` only; a change in one belongs in the other.
 
 
@@ -121,22 +130,21 @@ def prefetch_body(
         return left_unread(response, length)
     if not is_prefetched(response):
         return None
-    if outgoing is None or outgoing.deadline_at == inf:
-        return read_whole(port, response)
-    with bounded_reads(response, outgoing.timeouts.left_to_read):
-        return read_whole(port, response, outgoing.deadline_at)
+    return read_whole(port, response, outgoing)
 
 
-def read_whole(port: HttpxPort, response: Any, ends_at: float = inf) -> PrefetchResult:
+def read_whole(port: HttpxPort, response: Any, outgoing: Sent = None) -> PrefetchResult:
     """Read a body to its end; return WHOLE, or what broke it.
 
-    ``ends_at`` is the deadline of the call: checked after each piece, since a peer may keep
-    dripping them.
+    The deadline is checked after each piece too, since a peer may keep dripping them.
     """
     stream, now = response.stream, port.clock.monotonic
+    ends_at = inf if outgoing is None else outgoing.deadline_at
     reading = Reading(stream)
     try:
-        if read_pieces(reading, lambda _: ends_at == inf or now() < ends_at) is not WHOLE:
+        with bounded_by_deadline(response, outgoing):
+            ending = read_pieces(reading, lambda _: now() < ends_at)
+        if ending is not WHOLE:
             raise DeadlineCut
         stream.close()
     except Exception as error:
@@ -180,18 +188,18 @@ async def aprefetch_body(
         return left_unread(response, length)
     if not is_prefetched(response):
         return None
-    if outgoing is None or outgoing.deadline_at == inf:
-        return await aread_whole(port, response)
-    with bounded_reads(response, outgoing.timeouts.left_to_read):
-        return await aread_whole(port, response, outgoing.deadline_at)
+    return await aread_whole(port, response, outgoing)
 
 
-async def aread_whole(port: HttpxPort, response: Any, ends_at: float = inf) -> PrefetchResult:
+async def aread_whole(port: HttpxPort, response: Any, outgoing: Sent = None) -> PrefetchResult:
     """Do as ``read_whole``."""
     stream, now = response.stream, port.clock.monotonic
+    ends_at = inf if outgoing is None else outgoing.deadline_at
     reading = AsyncReading(stream)
     try:
-        if await aread_pieces(reading, lambda _: ends_at == inf or now() < ends_at) is not WHOLE:
+        with bounded_by_deadline(response, outgoing):
+            ending = await aread_pieces(reading, lambda _: now() < ends_at)
+        if ending is not WHOLE:
             raise DeadlineCut
         await stream.aclose()
     except Exception as error:
