@@ -49,7 +49,7 @@ def test_the_waits_are_those_of_full_jitter(capsys):
     assert out.startswith("RetryPolicy(max_attempts=5, backoff=Exponential(cap=20.0))\n")
     found = [row for row in rows(out) if len(row) == 2]
     assert found == [["1", "0 – 0.5 s"], ["2", "0 – 1 s"], ["3", "0 – 2 s"], ["4", "0 – 4 s"]]
-    assert "5 attempts and 17.5 s of waits, those held among them" in out
+    assert "5 attempts, 17.5 s of waits (holds included)" in out
     assert warned(out) == []
     assert max(map(len, out.splitlines())) <= 100
 

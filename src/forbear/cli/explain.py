@@ -293,8 +293,8 @@ def longest(policy: RetryPolicy, attempt_timeout: float | None) -> str:
     if attempt == inf:
         waits = spoken(worst_case(own.replace(total_timeout=None), 0.0))
         return (
-            f"{attempts} and {waits} of waits, those held among them; with"
-            f" --attempt-timeout it says what that is in all{probes}"
+            f"{attempts}, {waits} of waits (holds included); add --attempt-timeout for the"
+            f" total{probes}"
         )
     worst, hinted = worst_case(own, attempt_timeout), worst_case(policy, attempt_timeout)
     asked = f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
