@@ -3,7 +3,8 @@
     python benchmarks/house.py                  # print the figures
     python benchmarks/house.py --check          # 1 if a figure is above its bound
     python benchmarks/house.py --modules httpx  # print which modules one client loads, and when
-    python benchmarks/house.py --page           # write the tables of docs/what-you-let-in.md
+    python benchmarks/house.py --page           # write the tables of docs/what-you-let-in.md, and
+                                                # what docs/compared.md says of the same
 
 Each client runs in a process of its own, with every option at its default, against a server on
 loopback in this one. A code line is a line that is not blank, a comment or part of a docstring.
@@ -472,7 +473,14 @@ def main() -> int:
     if given.page:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{page()}\n\n{END}{after}", encoding="utf-8")
+        tables = page()
+        PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}", encoding="utf-8")
+        compared = PAGE.with_name("compared.md")
+        text = compared.read_text(encoding="utf-8")
+        for name in ("code lines", "private names of other libraries"):
+            (figure,) = re.findall(rf"^\| {name}(?: of the package)? \| (\S+) \|$", tables, re.M)
+            text = re.sub(rf"^(\| {name} \| )[\d,]+", rf"\g<1>{figure}", text, flags=re.M)
+        compared.write_text(text, encoding="utf-8")
         return 0
     if given.load is not None:
         json.dump(load(*given.load), sys.stdout)

@@ -345,6 +345,14 @@ def test_what_is_loaded_is_what_the_page_says():
                 assert cell == figure, again
 
 
+def test_two_pages_say_the_same_of_forbears_size():
+    figures = {row[0]: row[1] for row in table("what-you-let-in.md", "all of it")[1]}
+    for name, figure in figures.items():
+        row = name.removesuffix(" of the package")
+        cells = re.findall(rf"^\| {row} \| ([\d,]+) ", PAGES["compared.md"], re.MULTILINE)
+        assert set(cells) <= {figure}, name
+
+
 def number(cell: str) -> int:
     return int(cell.strip("| ").replace(",", ""))
 
