@@ -39,9 +39,11 @@ NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbea
 
 
 def pytest_itemcollected(item):
-    """The core is tested on every Python."""
+    """The core is tested on every Python; and what waits for a release is slow as well."""
     if item.nodeid.startswith("tests/core/"):
         item.add_marker("smoke")
+    if item.get_closest_marker("release"):
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

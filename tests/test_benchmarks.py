@@ -65,7 +65,7 @@ def each(measure):
             yield f"{family} {flavour}", measure[family][flavour]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_row_has_its_figures():
     """A wait of zero calls no sleep, and no call leaves objects to the cyclic collector."""
     measures = run("hot_path.py", "--quick", "--json", "-")["measures"]
@@ -106,6 +106,7 @@ needs_monitoring = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_monitoring
 def test_bytecodes_are_counted_without_noise():
     """Two runs agree to the last bytecode, and find more work where bodies are looked at."""
@@ -145,6 +146,7 @@ def test_a_figure_above_the_last_releases_is_named():
 # house.py
 
 
+@pytest.mark.slow
 def test_no_client_loads_more_than_its_bound() -> None:
     lines = run("house.py", "--check", reads=str.splitlines)
     assert lines[-1] == "no figure is above its bound"
@@ -153,7 +155,7 @@ def test_no_client_loads_more_than_its_bound() -> None:
 # reload.py
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_reload_shows_a_row_for_each_pool():
     options = "--only", "forbear", "--down", "0.1", "--seconds", "0.5"
     lines = run("reload.py", *options, reads=str.splitlines)
@@ -163,7 +165,7 @@ def test_a_reload_shows_a_row_for_each_pool():
 # partial.py
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(
     not shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"),
     reason="the server nginx is not installed",
@@ -193,7 +195,7 @@ ABOUT = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_page_shows_what_is_seen():
     """The tables agree on each library that is installed here in the version it names; and forbear
     keeps its promises there.
@@ -237,7 +239,7 @@ def test_the_page_shows_what_is_seen():
 # download.py
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not hasattr(os, "sendfile"), reason="its server sends files")
 def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
     """Whatever client of the family: sha256 equal, requests = cuts + 1, and no byte sent twice."""
@@ -256,7 +258,7 @@ def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
 # streams.py
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_figures_of_streams_have_a_row_for_each_client():
     rows = run("streams.py", "--quick", "--json", "-")["rows"]
     assert {"httpx", "httpx async", "httpx2", "aiohttp", "requests", "urllib3"} <= rows.keys()
@@ -273,7 +275,7 @@ def first_cells(text):
     return {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_kept_tables_are_what_it_writes(tmp_path):
     """All of them; and a policy or trouble that was added, or renamed, has been run."""
     from benchmarks.simulation import LONE, PARTIAL, TROUBLES

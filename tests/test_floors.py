@@ -116,6 +116,7 @@ def none_of(*faults: tuple[str, int, str]) -> None:
         pytest.fail("\n".join([f"{len(told)} faults", *told]), pytrace=False)
 
 
+@pytest.mark.slow
 def test_the_walk_sees_imports() -> None:
     """A walk that found nothing would find no fault either."""
     pairs = {(name, imported) for name, _, imported in INSIDE + OUTSIDE}

@@ -53,6 +53,7 @@ def test_every_public_name_works_without_any_third_party_package() -> None:
     assert not foreign(loaded_by(names, *BARE))
 
 
+@pytest.mark.slow
 def test_the_modules_are_attributes_of_forbear() -> None:
     """``import forbear`` and ``forbear.httpx.wrap`` is what people write first."""
     code = """import forbear, sys
@@ -192,6 +193,7 @@ print(*sorted(set(sys.modules) - before))
     assert not set(loaded.split()) & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
 
 
+@pytest.mark.slow
 def test_contact_without_email_validator_names_the_extra() -> None:
     code = (
         without("email_validator")

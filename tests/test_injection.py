@@ -49,6 +49,7 @@ def faults(client, name, server, tried):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "name"),
     [(client, name) for client in CLIENTS for name in scenarios_of(client) if name in COMMON],
@@ -58,7 +59,7 @@ def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
     assert faults(client, name, server, tried[:: max(7, len(tried) // 10)]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("client", CLIENTS)
 def test_all_is_back_after_an_interruption_at_each_line(client, server):
     """Each line in one way of a call; those of the loop in all ways."""

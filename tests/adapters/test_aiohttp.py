@@ -165,6 +165,7 @@ async def test_the_sessions_total_ends_the_call(server):
     assert record_of(caught.value).reason is Reason.DEADLINE
 
 
+@pytest.mark.slow
 async def test_attempt_timeout_does_not_bound_the_body_of_the_caller(server):
     """It holds from connecting to the end of the head."""
     server.script("/thing", "hang", "200;body=2;drip=900")

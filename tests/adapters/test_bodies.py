@@ -206,6 +206,7 @@ AIOHTTP = PART_WAY | {
 }
 
 
+@pytest.mark.slow
 async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
     adapter, server, file_of
 ):

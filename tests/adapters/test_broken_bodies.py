@@ -141,6 +141,7 @@ async def test_a_small_body_of_a_post_that_breaks_is_handed_over_with_its_head(a
     assert record.reason is Reason.METHOD_NOT_REPLAYABLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_retried", [False, True])
 async def test_deadline_exceeded_of_a_body_has_its_story(adapter, server, is_retried):
     """A body that stalls under forbear.deadline ends by it."""

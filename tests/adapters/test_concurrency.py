@@ -134,6 +134,7 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
+@pytest.mark.slow
 @pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio")
 async def test_a_server_that_allows_ten_gets_little_more(adapter):
     """200 calls, twenty at a time as nobody knows: all succeed, and few of the requests are 429s.

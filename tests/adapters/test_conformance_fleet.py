@@ -37,6 +37,7 @@ async def test_a_dead_origin_sees_a_probe_now_and_then(adapter, quick):
     assert reasons == [Reason.ATTEMPTS_EXHAUSTED, *[Reason.ORIGIN_UNHEALTHY] * 11]
 
 
+@pytest.mark.slow
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_an_outage_over_the_wire_is_probed_once_a_second(adapter, server):
     """50 calls at once: 50 first attempts, a retry of the first two that failed, then probes.

@@ -36,6 +36,7 @@ MAD = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
     """An answer, or an exception of the library, within a second; and the next call works."""
     server.script("/sane", 200)

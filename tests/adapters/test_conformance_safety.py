@@ -117,6 +117,7 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
         assert [arrival.key for arrival in server.requests(path)] == ["order-17"] * 2, fault
 
 
+@pytest.mark.slow
 async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, server):
     """409 while the first request is worked on: wait and repeat, same key, one execution."""
     server.script("/orders", "200;delay=600")

@@ -135,6 +135,7 @@ async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(ada
 # let go
 
 
+@pytest.mark.slow
 @one_lane
 async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, server):
     """One second of cooldown, 60 callers: they come back over 50 ms and more, none too early."""

@@ -137,6 +137,7 @@ async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, 
         assert type(caught.value) is getattr(adapter.library, name)
 
 
+@pytest.mark.slow
 async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapter, server):
     """The client's read timeout ends one attempt, not the call."""
     server.script("/thing", "hang", 200)
@@ -355,6 +356,7 @@ async def test_a_dripping_head_ends_within_50_ms_of_the_deadline(adapter, server
 # Hand-over.
 
 
+@pytest.mark.slow
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
     """total_timeout ends at the hand-over: the caller's stream has the caller's read timeout."""
     # Longer than any timeout that the attempt had. A body that is read ahead is not handed over.
@@ -431,6 +433,7 @@ async def test_a_total_timeout_ends_a_small_body_too(adapter, server, quickest, 
         assert adapter.is_idle(client)
 
 
+@pytest.mark.slow
 @pytest.mark.adapters("urllib3-family")
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
 @pytest.mark.parametrize(
@@ -576,6 +579,7 @@ async def test_a_stalled_body_of_a_failed_response_delays_nothing(adapter, serve
         assert await quickest(run, bound=0.42) < 0.42  # it was 0.55
 
 
+@pytest.mark.slow
 def test_an_attempt_is_cut_although_the_loop_of_another_thread_shares_its_transport():
     """The other loop drops no alarm of this one, and does not touch its timer."""
     backstop, was_cut = Backstop(), True
@@ -595,6 +599,7 @@ def test_an_attempt_is_cut_although_the_loop_of_another_thread_shares_its_transp
     assert was_cut
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("library", ["httpx", "aiohttp"])
 def test_loops_that_take_turns_in_one_thread_keep_their_deadlines(server, library):

@@ -195,6 +195,7 @@ async def test_what_precedes_the_first_event_is_bounded(adapter, quick):
             await adapter.close(response)
 
 
+@pytest.mark.slow
 async def test_the_time_between_two_events_is_the_callers(adapter):
     """Neither limit holds after the hand-over, though reading has begun before it."""
     policy = POLICY.replace(total_timeout=0.5, attempt_timeout=0.5)
@@ -205,6 +206,7 @@ async def test_the_time_between_two_events_is_the_callers(adapter):
             assert adapter.is_idle(client)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_was_requested_again_goes_on_after_its_time_limit(adapter):
     """It was empty, and the limit held until it was there as a whole."""
     policy = POLICY.replace(total_timeout=1.0)

@@ -89,6 +89,7 @@ async def whole(adapter, client, url):
     return bytes(got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, way):
     """No connection in use, slot, permit, held call, sleep or task."""

@@ -215,6 +215,7 @@ async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens
         assert other.requests() == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.lanes("httpx-sync")
 async def test_the_end_of_a_line_changes_nothing_of_what_an_event_costs(adapter, quick):

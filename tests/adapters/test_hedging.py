@@ -110,6 +110,7 @@ TABLE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 async def test_the_first_good_answer_is_the_calls(adapter, server, paced, heard, name):
     """If both fail, there is one decision, on the later one, unless the other was told to wait."""
@@ -140,6 +141,7 @@ async def test_the_first_good_answer_is_the_calls(adapter, server, paced, heard,
     )  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_both_attempts_count_against_max_attempts(adapter, server, paced, heard):
     """Two of three are used when both have failed: one retry, then the last answer."""
     server.script("/x", "500;delay=120", "500;delay=500", 500, 200)
@@ -196,6 +198,7 @@ NONE_SENT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NONE_SENT)
 async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
     """And what listeners hear of it."""
@@ -334,6 +337,7 @@ async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
 # Keys, origins, hooks.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "not-keyed"])
 async def test_both_attempts_carry_the_same_key_or_the_second_none(adapter, server, paced, keyed):
     """A retry carries the caller's own again, whichever attempt it follows."""
@@ -407,6 +411,7 @@ async def test_no_second_attempt_goes_to_an_origin_that_is_not_well(
     assert [event.reason for event in heard.hedged] == [reason]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("awaits", [False, True], ids=["plain", "async"])
 async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server, paced, awaits):
     server.script("/x", "500;delay=120", "500;delay=500", 200)
@@ -759,6 +764,7 @@ FLAGGED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("awaits", [False, True])
 @pytest.mark.parametrize("name", FLAGGED)
 async def test_retry_if_says_who_wins(adapter, server, paced, heard, name, awaits):
@@ -912,7 +918,7 @@ async def cut_short(way, call, seconds):
         assert task.cancelled() == is_cancelled
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.smoke
 async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, server):
     """500 calls for each way to be cancelled. httpcore itself loses connections to the last two."""
@@ -1027,7 +1033,7 @@ class Stragglers:
                     await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % nth)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.smoke
 @pytest.mark.adapters("httpx")
 async def test_stragglers_are_won_for_five_percent_more_work(adapter, heard):

@@ -167,6 +167,7 @@ async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, 
         assert gate.held() == 0
 
 
+@pytest.mark.slow
 async def test_an_answer_that_stalls_is_held_without_its_body(adapter, server, gate, quickest):
     """Its reading is given up after a quarter of a second: the call can wait its turn."""
     server.script("/stalls", "503;body=160;drip=400")

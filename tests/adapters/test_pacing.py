@@ -64,6 +64,7 @@ def counting_down(limit, seconds):
         listener.close()
 
 
+@pytest.mark.slow
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_a_quota_is_used_and_not_exceeded(adapter):
     """75 calls by 5 at a time, 30 per window: three windows, and hardly a 429."""
@@ -219,6 +220,7 @@ async def called(inner, clock, calls, *, tasks=20, **options):
     return paced
 
 
+@pytest.mark.slow
 @pytest.mark.lanes("httpx-asyncio")
 @pytest.mark.parametrize(
     ("shows", "began_before"),

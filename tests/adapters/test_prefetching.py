@@ -208,6 +208,7 @@ async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
     assert set(forbear.record_of(response).reasons) == {"ReadTimeout"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_the_timeout_of_a_body_that_came_late_ends_with_it(adapter, server):
     """Its connection serves the next request, whose own timeout is in force: in attempts too."""
@@ -234,6 +235,7 @@ async def test_cancelling_while_a_body_is_awaited_gives_the_connection_back(adap
         assert adapter.is_idle(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut", "reset-body"])
 async def test_under_tls_too(adapter, options, context_of, fault):
     """A broken small body, a slow one, and a large one that goes on, through the library's TLS."""

@@ -161,6 +161,7 @@ def test_an_encoded_body_goes_on_through_one_decoder(lane, coding):
     assert record_of(response).resumed == tuple(asked)
 
 
+@pytest.mark.slow
 @clients
 def test_a_body_that_stalls_goes_on_elsewhere(lane):
     """A read timeout breaks a body as a reset does."""
@@ -310,6 +311,7 @@ def test_a_rest_that_ends_early_is_no_end_of_a_body_without_length(lane):
     assert len(record_of(response).resumed) == 1
 
 
+@pytest.mark.slow
 @clients
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_rest_whose_head_was_cut_off_is_asked_for_again(lane, is_streamed):
@@ -329,6 +331,7 @@ def test_a_rest_whose_head_was_cut_off_is_asked_for_again(lane, is_streamed):
         assert set(record_of(response).resumed) == {90_000}
 
 
+@pytest.mark.slow
 @clients
 def test_the_deadline_bounds_the_rest_too(lane):
     """The rest drips for ever: under forbear.deadline its reading ends when the time is over."""

@@ -333,6 +333,7 @@ async def test_listeners_and_hooks_see_each_request(adapter, server, options):
     assert events[2][3:6] == (70_001, SIZE, "resumed")
 
 
+@pytest.mark.slow
 async def test_the_rest_of_a_download_has_the_callers_timeouts(adapter, server):
     """As its beginning: attempt_timeout ends at the hand-over. Two bytes come, 1.2 s apart."""
     server.script("/file", f"cut:{SIZE - 2}{OF_V1}", f"200{OF_V1};drip=1200")
@@ -514,6 +515,7 @@ async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
     assert not hasattr(caught.value, "__notes__")
 
 
+@pytest.mark.slow
 @family
 async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
     """The rest never comes: the read that waits for it ends at the deadline."""
@@ -526,6 +528,7 @@ async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
     assert isinstance(caught.value, adapter.timeout_error)
 
 
+@pytest.mark.slow
 @family
 async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
     """A byte now and then keeps every read timeout from firing, and counts as progress."""

@@ -325,6 +325,7 @@ async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
 
 
 # No smoke: the oldest urllib3 has no read1(), and reads on until such a body ends.
+@pytest.mark.slow
 async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, quickest):
     """After 0.25 s the caller gets the answer, with all that came and the rest to come."""
     del quick["clock"]
@@ -344,6 +345,7 @@ async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog,
 
 
 # No smoke: as above.
+@pytest.mark.slow
 async def test_a_body_that_it_reads_again_after_an_error_is_put_back_whole(adapter, quick):
     """What a second reading takes is the caller's too."""
     del quick["clock"]

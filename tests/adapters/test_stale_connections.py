@@ -127,6 +127,7 @@ async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
         assert box.stale == 1
 
 
+@pytest.mark.slow
 async def test_silence_is_waited_for_once(adapter, box):
     """Where what is sent is dropped, a call has one read timeout, and later calls have none."""
     options = options_of(adapter, policy=ONE_RETRY, settings=adapter.reading_for(1))

@@ -92,6 +92,7 @@ async def test_a_held_call_keeps_the_head_of_a_body_that_stalls(adapter, elapsed
             assert server.wait_for_open(0)
 
 
+@pytest.mark.slow
 @pytest.mark.adapters("httpx-family")
 @pytest.mark.parametrize("stall", [name for name in STALLS if "chunked" in name])
 async def test_a_good_body_of_unknown_length_is_handed_over_live(adapter, elapsed, stall):
@@ -116,6 +117,7 @@ LOOKERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.adapters("plain-bodies")
 @pytest.mark.parametrize(("looker", "stall"), LOOKERS)
 async def test_a_body_that_stalls_while_it_is_looked_at_is_the_callers(
@@ -154,6 +156,7 @@ def bomb_in(coding):
     return compress(b"  ") + compress(large)  # two frames, of which the first is small
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("looker", "coding"),
     [("retry_if", "gzip"), ("retry_if", "br"), ("retry_if", "zstd"), ("vendors", "gzip")],

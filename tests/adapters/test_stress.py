@@ -69,7 +69,7 @@ def _hurried():
     sys.setswitchinterval(before)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("_hurried")
 def test_threads_and_loops_on_one_transport_keep_count():
     """Tokens never below zero; nothing held or taken at the end; records and events say what was."""
@@ -157,7 +157,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     assert [circuit.probes for circuit in breaker._circuits.values() if circuit.probes] == []
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("_hurried")
 def test_threads_that_hedge_to_many_origins_keep_count():
     """No sketch gives more tokens than it has earned, though more origins come than are kept."""

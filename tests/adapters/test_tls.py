@@ -210,10 +210,10 @@ def unverified(adapter):
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
     """It ends, is reset or stalls before ServerHello: a POST without a key is sent, and once."""
-    policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=2.0)
+    policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=0.8)
     settings, named = unverified(adapter)
     if adapter.name == "aiohttp":  # where attempt_timeout does not tell connecting from the rest
-        settings = {"timeout": aiohttp.ClientTimeout(sock_connect=1)}
+        settings = {"timeout": aiohttp.ClientTimeout(sock_connect=0.4)}
     with Breaking(context_of(), "end", "reset", "stall", "end") as server:
         async with adapter.client(policy=policy, settings=settings) as client:
             url = server.url + "/thing"
@@ -254,6 +254,7 @@ def pyopenssl_manager(files):
     return RetryPoolManager(NOW, ssl_context=pyopenssl_context(files))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X509.get_subject:DeprecationWarning")  # urllib3 before 2.3
 @pytest.mark.parametrize("make", [pyopenssl_session, pyopenssl_manager])
 @pytest.mark.parametrize("seconds", [None, 5])

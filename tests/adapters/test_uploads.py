@@ -122,7 +122,7 @@ async def test_what_comes_in_place_of_100_is_the_answer(adapter, server):
 # The buffer is measured and bounded.
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("room", [2_000_000, 20_000_000])
 async def test_a_buffer_costs_what_it_holds(adapter, room, server):
     """16 MB in pieces cost themselves if kept; what does not fit is let go of at once."""

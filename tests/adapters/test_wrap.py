@@ -151,6 +151,7 @@ async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
     await adapter.close(client)
 
 
+@pytest.mark.slow
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
 async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, name):

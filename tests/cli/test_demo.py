@@ -43,6 +43,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.slow
 def test_every_promise_held():
     """The exit status is 0 and every row has its mark: 12 scenes, 7 clients, 2 closing checks."""
     out = io.StringIO()

@@ -87,6 +87,7 @@ def test_a_mistake_is_answered_with_the_usage_of_its_command(arguments, usage, s
     assert says in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_traceback():
     """``forbear demo | head -1``"""
     process = start("demo")

@@ -40,6 +40,7 @@ TESTS = [
 
 
 # A page leaves its clients open, as one who types along would.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", PROGRAMS)
@@ -66,6 +67,7 @@ def test_the_blocks_of_a_page_run(
             assert told in printed, (page, told)
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_pages_pass(run_readme_tests):
     """In a project that has forbear installed and nothing set; each block is a file of its own."""
     sources = []

@@ -4,7 +4,9 @@ Zensical itself refuses a missing page, anchor, snippet or name of the reference
 pictures and absolute paths are followed here, in what was built.
 """
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -106,10 +108,22 @@ class Links(HTMLParser):
                 self.anchors.add(value)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The site, built from a copy: Zensical leaves a cache beside what it reads."""
-    folder = tmp_path_factory.mktemp("site")
+    """The site, built once a run: by the first worker that asks, while the others wait."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # which all workers share
+    with (folder / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder /= "site"
+        if not (folder / "site").exists():
+            build(folder)
+    return folder / "site"
+
+
+def build(folder):
+    """From a copy: Zensical leaves a cache beside what it reads."""
     shutil.copytree(DOCS, folder / "docs")
     for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, folder)
@@ -119,9 +133,9 @@ def site(tmp_path_factory):
         capture_output=True, text=True, cwd=folder, timeout=120, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stdout + built.stderr
-    return folder / "site"
 
 
+@pytest.mark.release
 def test_every_link_leads_somewhere(site):
     pages = {
         path.parent.relative_to(site).as_posix() if path.name == "index.html" else path.name: Links(
@@ -146,12 +160,14 @@ def test_every_link_leads_somewhere(site):
     assert broken == []
 
 
+@pytest.mark.release
 def test_nothing_is_fetched_from_elsewhere(site):
     """No font, script or picture: a reader's browser asks this site only."""
     text = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="https?://[^"]+', text) == []
 
 
+@pytest.mark.release
 def test_search_finds_the_right_page_first(site):
     asked = subprocess.run(
         [binary("node"), "-e", ASK, site, *FIRST],

@@ -129,6 +129,7 @@ def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     assert interrupted_at_every_line(operation, "limits/gate.py", after) > 50
 
 
+@pytest.mark.slow
 def test_a_gate_counts_whom_it_holds() -> None:
     """Interrupted while it holds calls, lets them go, drops them or takes them back."""
     box: list[Any] = []

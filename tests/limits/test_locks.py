@@ -141,6 +141,7 @@ thread.join()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_fork_while_another_thread_makes_its_first_retry_does_not_hang_the_child() -> None:
@@ -212,6 +213,7 @@ assert set(ended) == {0}, ended
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("how", ["fork", "multiprocessing"])
 def test_a_child_forked_while_calls_wait_makes_calls_of_its_own(how: str) -> None:

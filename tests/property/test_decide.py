@@ -32,7 +32,7 @@ from forbear.testing import FakeClock
 
 from .ten_rules import Oracle, Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 ORIGIN = "http://a:80"
 UTC = 1_767_225_600.0

@@ -203,6 +203,7 @@ anything = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @settings(max_examples=200)
 @given(st.lists(anything, min_size=1, max_size=5), st.sampled_from([1, 3, 64]))

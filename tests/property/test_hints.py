@@ -203,7 +203,7 @@ def expected_delay(text: str, status: int) -> float | None:
 soup = st.text(alphabet='"rt=0123;, \t()a:?-.\\*%é', max_size=30)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @given(text=st.one_of(fields(items), fields(entries), soup), status=st.sampled_from([429, 503]))
 @settings(max_examples=300)
 def test_rate_limit_is_read_as_http_sf_reads_it(text, status):
@@ -256,7 +256,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_time_is_linear_in_the_length_of_a_value():
     """All headers at once, 30 kB each: quadratic work on one of them would take minutes."""
     for shape, value in SHAPES.items():

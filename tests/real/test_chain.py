@@ -175,6 +175,7 @@ def kind(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_without_it_attempts_multiply(kind):
     """Each layer is reasonable, and the one that is down gets 4 × 4 × 4 requests for one."""
     last = Last(503)
@@ -183,6 +184,7 @@ def test_without_it_attempts_multiply(kind):
     assert len(last.arrived) == 64
 
 
+@pytest.mark.slow
 def test_with_it_one_layer_retries(kind):
     """B, which is next to C, tries 4 times; its answer and A's say that it was tried."""
     last = Last(503)
@@ -193,6 +195,7 @@ def test_with_it_one_layer_retries(kind):
     assert len(last.arrived) == 8
 
 
+@pytest.mark.slow
 def test_by_announcements_alone(kind):
     """Where nobody marks answers, sums instead of products: 4 + 3 + 3.
 
@@ -204,6 +207,7 @@ def test_by_announcements_alone(kind):
     assert last.arrived == [None, "2", "3", "4", *["2", "3", "4"] * 2]
 
 
+@pytest.mark.slow
 def test_resilience_is_kept(kind):
     """C is down for three requests: the layer next to C saves the client's call all the same."""
     last = Last(503, 503, 503, 200)
@@ -212,6 +216,7 @@ def test_resilience_is_kept(kind):
     assert last.arrived == [None, "2", "3", "4"]
 
 
+@pytest.mark.slow
 def test_a_client_that_retries_by_itself_is_heard(kind):
     """An SDK's or Envoy's second sending: every layer sends once."""
     last = Last(503)

@@ -605,6 +605,7 @@ def test_over_urllib3s_own(tls):
     assert [stream.connection for stream in server.streams] == [1, 1, 1, 1, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "backend"), [("httpx", "asyncio"), ("httpx2", "trio")])
 def test_the_attempt_that_loses_to_another_one_leaves_the_connection_usable(name, backend):
     """Both are streams of one connection; after 130 races it serves the next call."""

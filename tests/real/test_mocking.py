@@ -72,6 +72,7 @@ def test_respx_sees_each_attempt(need_package):
     assert route.call_count == 3
 
 
+@pytest.mark.slow
 def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
     """pytest-httpx patches httpx's transports; tests in an interpreter of their own, one with our fixtures."""
     need_package("pytest_httpx")
@@ -193,6 +194,7 @@ def status_of(span):
     return attributes.get("http.response.status_code", attributes.get("http.status_code"))
 
 
+@pytest.mark.slow
 def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2(tmp_path):
     """After httpx2.alias_httpx() ``import httpx`` gives httpx2; forbear.httpx retries httpx2."""
     done = run(

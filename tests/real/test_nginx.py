@@ -81,6 +81,7 @@ def nginx(nginx_program, tmp_path_factory, free_port, wait_for_port):
         process.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(adapter, nginx):
     """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 a second later."""
     url = f"{nginx.url}/limited/{adapter.id}"

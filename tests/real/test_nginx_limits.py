@@ -67,12 +67,14 @@ def refused(url, calls, limit):
     return sum(event.name == "attempt_failed" and event.status == 429 for event in found)
 
 
+@pytest.mark.slow
 def test_limit_conn_refuses_little_more(limited):
     """Mostly five of a hundred; a busy machine lets responses come late. Without a limit 90 are."""
     assert refused(f"{limited}/conn", 40, None) >= 15  # only ten may be in flight
     assert refused(f"{limited}/conn", 100, ConcurrencyLimit()) < 50
 
 
+@pytest.mark.slow
 def test_limit_req_refuses_less(limited):
     few, many = (refused(f"{limited}/req", 60, one) for one in (ConcurrencyLimit(), None))
     assert few < many / 2

@@ -55,6 +55,7 @@ def an_async_client(policy=PATIENT):
 """
 
 
+@pytest.mark.slow
 def test_fixtures_show_what_they_are_for(suite):
     """``pytest --fixtures``: the first sentences are what a reader sees without -v."""
     shown = suite.run("--fixtures", test_nothing="").stdout.str()
@@ -69,6 +70,7 @@ def test_fixtures_show_what_they_are_for(suite):
         assert sentence in " ".join(after.split()[:20])
 
 
+@pytest.mark.slow
 def test_a_fast_test_leaves_nothing_to_the_next(suite):
     """Also one that fails, is skipped inside or ends by an exit of its block."""
     done = suite.run(
@@ -101,7 +103,7 @@ def test_three():
     done.assert_outcomes(passed=1, failed=1, skipped=1)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_with_xdist(suite, need_package):
     """Two workers, fast tests between slow ones: each is as it says, wherever it runs."""
     need_package("xdist")
@@ -163,6 +165,7 @@ async def test_slow_again():
 """
 
 
+@pytest.mark.slow
 def test_with_pytest_asyncio(suite, need_package):
     """One loop for a module's client and its tests, each test a task of its own."""
     need_package("pytest_asyncio")
@@ -177,7 +180,8 @@ def test_with_pytest_asyncio(suite, need_package):
     done.assert_outcomes(passed=4)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.release)])
 def test_with_anyio(suite, need_package, backend):
     """anyio runs all tests of a module in one task, that is older than any of them."""
     marked = f"""

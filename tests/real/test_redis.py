@@ -325,7 +325,7 @@ def fleet(server, *named):
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize(
     ("backend", "processes", "calls"), [("sync", 50, 1_500), ("asyncio", 8, 1_000)]
@@ -361,6 +361,7 @@ def test_threads_share_round_trips_of_which_there_is_one_at_a_time():
     assert (budget.tokens(A, 0.0), budget.tokens(B, 0.0)) == (20, 20)
 
 
+@pytest.mark.slow
 def test_no_token_is_lost_or_made_between_threads(redis_server):
     """64 threads and 20 tokens: what they spend was lent, or is owed, and no more than 5 are."""
     # Its own client: 64 threads on a busy machine take longer than the timeout of ours.
@@ -395,6 +396,7 @@ def test_the_thread_lasts_as_long_as_there_is_something_to_fetch(redis_server):
     assert seen() is None
 
 
+@pytest.mark.slow
 def test_a_round_trip_that_never_ends_does_not_keep_the_interpreter():
     program = """
 import time
@@ -469,6 +471,7 @@ def come_back(budget, scope=A, now=2_000.0):
     until(look)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLERS)
 def test_pitfall_70_redis_that_stands_still_delays_nobody(make_redis, heard, call):
     """SIGSTOP: connections are open, nothing answers. No call waits, and none is lost."""
@@ -515,6 +518,7 @@ def test_redis_that_dies_and_comes_back(make_redis, heard):
     assert take_all(budget, now=2_000.0) == 5
 
 
+@pytest.mark.slow
 def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
     """Killed and started again while four threads call: every call ends with an answer."""
     server = make_redis()
@@ -596,6 +600,7 @@ def test_one_poisoned_key_concerns_its_own_origin_only(redis_server, heard, pois
     assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
 
 
+@pytest.mark.slow
 def test_the_first_round_trip_may_take_longer(heard):
     """It loads certificates and connects: no alarm is given."""
     clients = Scripted((3, 1_700_000_000_000), seconds=0.5)
@@ -751,6 +756,7 @@ RUBBISH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "pause"), RUBBISH.values(), ids=RUBBISH)
 def test_a_server_that_is_no_redis_is_given_up(heard, answer, pause):
     """Whatever it says: no call waits for it, and the fallback stands in."""
@@ -910,7 +916,7 @@ def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypat
 # --- many servers, many processes -------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_on_a_cluster(make_redis):
     """Three nodes: each origin's key is on whichever has its slot, and the script runs there."""
     # They talk at port + 10000.

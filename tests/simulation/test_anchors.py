@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 BLIP = SCENARIOS["blip"][0]
 
 

@@ -54,6 +54,7 @@ def test_the_table_holds_what_was_found(capsys):
     assert max(map(len, out.splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_healthy_calls_are_told_apart_from_those_to_a_broken_route(capsys):
     """Half of the calls always fail, the others never; the policy waits 100, 200, 400, 800 and
     1,600 ms in vain, beside six answers of 5 ms: 3.13 s.

@@ -46,7 +46,7 @@ def test_at_high_load_it_switches_itself_off():
     assert hedged.extra < 0.02  # it would be 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_at_half_speed_it_switches_itself_off():
     """All answers are slow then, so they do not spread; a twentieth more work is too much."""
     none, hedged = both(LATENCIES["stragglers-half-20s"][0])
@@ -54,7 +54,7 @@ def test_at_half_speed_it_switches_itself_off():
     assert hedged.success >= none.success - 0.005
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("load", "clients"), [(0.8, 20), (0.9, 1)])
 def test_at_high_load_nothing_is_slower_whoever_asks(load, clients):
     world = replace(STRAGGLERS, load=load, clients=clients, calls=60_000)
@@ -112,7 +112,7 @@ def test_a_world_that_cannot_be_is_refused(field, error):
         LatencyWorld(**field)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(
     not BENCHMARK.exists(), reason="benchmarks/ is not part of an installed package"
 )

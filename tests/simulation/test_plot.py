@@ -18,6 +18,7 @@ def results(scenario, *names):
     return [simulate(scenario, contender(name)) for name in names]
 
 
+@pytest.mark.slow
 def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     path = tmp_path / "storm.svg"
     matplotlib.rcParams["svg.fonttype"] = "none"  # words stay words
@@ -38,6 +39,7 @@ def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     assert "calls that succeeded within a time" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario",
     [

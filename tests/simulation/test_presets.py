@@ -58,7 +58,7 @@ def test_a_server_that_hangs_is_tried_three_times_at_least(name):
         ("batch", 5.0, 0.99),
         ("batch", 60.0, 0.99),
         ("models", 280.0, 0.99),
-        pytest.param("batch", 3500.0, 0.99, marks=pytest.mark.slow),
+        pytest.param("batch", 3500.0, 0.99, marks=pytest.mark.release),
     ],
 )
 def test_an_outage_is_outlasted(name, seconds, share):

@@ -27,6 +27,7 @@ def hedged(server, listeners, *script, calls=1, delay=0.05, policy=NO_RETRY, **h
     return anyio.run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "result", "attempts"),
     [

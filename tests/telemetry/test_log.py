@@ -221,6 +221,7 @@ print(client.get("http://a.test/").status_code)
 """
 
 
+@pytest.mark.slow
 def test_without_logging_nothing_is_printed():
     """Python prints warnings of loggers that have no handler to standard error."""
     done = subprocess.run([sys.executable, "-c", NO_LOGGING], capture_output=True, text=True)

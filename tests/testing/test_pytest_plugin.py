@@ -116,6 +116,7 @@ def test_a_minute_takes_no_time(forbear_server):
 """
 
 
+@pytest.mark.slow
 def test_a_fixture_of_all_tests_is_named_in_the_configuration(tmp_path, run_readme_tests):
     """As the page about tests spells it for each file; the last is tried."""
     page = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
@@ -137,6 +138,7 @@ def test_the_plugin_loads_itself_and_the_front_door_only():
     }
 
 
+@pytest.mark.slow
 def test_no_fixture_loads_a_client():
     statement = """
 from forbear.testing import FakeClock, FaultServer, assert_schedule, disabled, fast, record
