@@ -1,18 +1,15 @@
 """The parts of a bounded read that few servers reach."""
 
 import gzip
-import io
 import sys
 
 import httpx
 import httpx2
 import pytest
-import urllib3
 
 import forbear.httpx
 import forbear.httpx2
 from forbear import FailureKind
-from forbear.adapters.urllib3.resume import WatchedResponse
 from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 
 
@@ -32,24 +29,6 @@ def test_zstd_is_undone_by_whatever_the_client_has_loaded(monkeypatch):
         undone("zstd", b"junk")
     monkeypatch.delitem(sys.modules, "backports.zstd")
     assert undone("zstd", two) == two, "nobody can undo it"
-
-
-class Stalls(io.BytesIO):
-    def read(self, *arguments):
-        raise TimeoutError
-
-    read1 = readinto = read
-
-
-def test_a_streamed_body_that_nobody_watches_breaks_as_ever():
-    response = WatchedResponse(Stalls(), preload_content=False)
-    for read in ("read", "read1"):
-        with pytest.raises(urllib3.exceptions.ReadTimeoutError):
-            getattr(response, read)(10)
-    response.drain_conn()
-    if hasattr(urllib3.HTTPResponse, "shutdown"):
-        with pytest.raises(ValueError, match="shutdown"):
-            response.shutdown()
 
 
 @pytest.mark.parametrize(("library", "ours"), [(httpx, forbear.httpx), (httpx2, forbear.httpx2)])

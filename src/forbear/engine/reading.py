@@ -34,6 +34,29 @@ def is_endless(content_type: object, status: int) -> bool:
     return status == 101 or str(content_type or "").lower().lstrip().startswith(ENDLESS)
 
 
+class Source(Protocol):
+    """The bytes of a body that are still to come; nothing else reads it."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes, none at the end."""
+        ...
+
+    async def close(self) -> None:
+        """Read no more. Idempotent."""
+
+
+class Nothing:
+    """A source at its end."""
+
+    is_closed = False
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
 class Body(Protocol):
     """The body of a response while forbear reads it: raw bytes, before their codings are undone.
 

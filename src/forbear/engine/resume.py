@@ -4,8 +4,8 @@ At the level of raw bytes, below the library's decoder. core/headers/ranges.py d
 resumed and what fits; the loop runs as before, under budget, breaker, deadline, hints and events.
 If the rest cannot be had, the caller gets the error that broke the body, with the call's story.
 
-``Resumable`` has the state and the decisions, for all libraries. What differs between libraries is
-how the bytes of a response are read (its *stream*) and what is known of the response that the
+``Resumable`` is a source of bytes around the live one, for all libraries. What differs between them
+is how the bytes of a response are read (its ``Source``) and what is known of the response that the
 caller has (its ``Original``).
 
 A stream of events (core/event_streams.py) that breaks, or ends, before its first byte is requested
@@ -26,17 +26,19 @@ from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from .calls import body_broke, with_story
 from .errors import Interrupted
-from .loop import drive_call, run
+from .loop import run
+from .reading import Nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import NoReturn, Self
+    from typing import NoReturn
 
     from ..core.call import Call, Story
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from .port import Classifier, Response, ResumingPort
+    from .reading import Source
     from .settings import Settings
 
 PROGRESS = 65_536  # bytes of a body that give an attempt back
@@ -151,22 +153,19 @@ class Original(Protocol):
         """Is its body a stream of events?"""
         ...
 
-    def stream_of(self, response: Any) -> Any:
-        """Return the raw bytes of a response that continues the body; of None: a stream at its end.
-
-        A stream is an iterable of bytes that is closed by ``close`` or ``aclose``.
-        """
+    def stream_of(self, response: Any) -> Source:
+        """Return the raw bytes of a response that continues the body."""
 
     def attach(self, story: Story) -> None:
         """Attach the story to the response."""
 
 
 class Resumable:
-    """A body, as far as it came, and how the rest is requested. Counts raw bytes; does no I/O.
+    """A body, as far as it came, and how the rest is requested. Counts raw bytes.
 
     Args:
         port: Of the transport.
-        stream: The library's own, from which the body is read now.
+        stream: From which the body is read now.
         begin: Returns the call that got the response; the fast path makes one only for a body that
             breaks.
         original: The response that the caller has.
@@ -178,7 +177,6 @@ class Resumable:
     _forbear_sends = True
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
-    _chunks: Any = ()
     _call: Any = None  # from the first break on
     _error: Any = None  # what broke the body last
     _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
@@ -192,14 +190,14 @@ class Resumable:
     def __init__(
         self,
         port: Any,
-        stream: Any,
+        stream: Source,
         begin: Callable[[], Call] | None,
         original: Original,
         *,
         keeps: bool = False,
         events: WholeEvents | None = None,
     ) -> None:
-        self._port, self._stream, self._begin_call = port, stream, begin
+        self._port, self.stream, self._begin_call = port, stream, begin
         self._original = original
         if events is not None:
             self._events = events
@@ -320,7 +318,7 @@ class Resumable:
 
     def _is_whole(self) -> bool:
         """Drop the broken stream; is nothing missing but the end of the body?"""
-        self._stream = self._original.stream_of(None)
+        self.stream = Nothing()
         self._ends_at, self._expected_prefix = None, b""
         return bool(self._call.resumption.download.missing(self._received) == 0)
 
@@ -362,7 +360,8 @@ class Resumable:
         if self._events is not None:
             self._events.begin_anew()
         self._expect(self._call.resumption.download)
-        self._stream = self._original.stream_of(response)
+        if response is not None:
+            self.stream = self._original.stream_of(response)
 
     def _is_final(self, raised: Exception, error: Exception) -> bool:
         """Does the caller get what ended the resumption, and not the error that broke the body?
@@ -381,98 +380,17 @@ class Resumable:
         self._error = None
         return error
 
-
-# The two flavours differ in ``await`` only; a change in one belongs in the other.
-
-
-class SyncResumable(Resumable):
-    """The body of a synchronous response."""
-
-    def __iter__(self) -> Self:
-        self._chunks = iter(self._stream)
-        return self
-
-    def __next__(self) -> bytes:
+    async def read(self) -> bytes:
+        """Return the next bytes for the caller, none at the end."""
         while True:
             try:
-                chunk = next(self._chunks)
-            except StopIteration:
-                chunk = None
-            except Exception as error:
-                if not self._resume(error):
-                    self._error = None  # as in ``_what_broke_it``
-                    raise
-                continue
-            if chunk is not None:
-                chunk = self._take(chunk)
-                if chunk:
-                    return chunk
-                continue
-            early = self._end()
-            if early is None or not self._resume(early):
-                chunk = self._left()
-                if chunk:
-                    return chunk
-                if early is None or self._is_quiet:
-                    raise StopIteration
-                raise self._what_broke_it()
-
-    def begin_anew(self, error: Exception | None) -> bool:
-        """Request a stream again that broke, or ended, before its first byte; False: it stands."""
-        return self._resume(error or self._quiet_error())
-
-    def _resume(self, error: Exception) -> bool:
-        """Request the rest and continue with it; False if it cannot be had."""
-        if not self._begin(error):
-            return False
-        with suppress(Exception):
-            self._stream.close()
-        if not self._is_whole():
-            call, response = self._ask(error), None
-            try:
-                response = drive_call(call, self._port)
-                self._go_on_with(response)
-            except Exception as raised:
-                if self._is_final(raised, error):
-                    raise
-                return False
-            except BaseException:
-                if response is not None:
-                    self._original.stream_of(response).close()
-                raise
-            finally:
-                self._original.attach(call.story(self._port.clock.monotonic()))
-            if self.is_closed and response is not None:  # closed meanwhile, from elsewhere
-                self._stream.close()
-                return False
-        self._chunks = iter(self._stream)
-        return True
-
-    def close(self) -> None:
-        if not self.is_closed:  # httpx2 closes its iterator, which this is too, and then the stream
-            self.is_closed = True
-            self._stream.close()
-
-
-class AsyncResumable(Resumable):
-    """The body of an asynchronous response. No generator: trio complains of unfinished ones."""
-
-    def __aiter__(self) -> Self:
-        self._chunks = self._stream.__aiter__()
-        return self
-
-    async def __anext__(self) -> bytes:
-        while True:
-            try:
-                chunk = await self._chunks.__anext__()  # in half the time of ``anext(…, None)``
-            except StopAsyncIteration:
-                chunk = None
+                chunk = await self.stream.read()
             except Exception as error:
                 if not await self._resume(error):
                     self._error = None  # as in ``_what_broke_it``
                     raise
                 continue
-            if chunk is not None:
+            if chunk:
                 chunk = self._take(chunk)
                 if chunk:
                     return chunk
@@ -480,43 +398,38 @@ class AsyncResumable(Resumable):
             early = self._end()
             if early is None or not await self._resume(early):
                 chunk = self._left()
-                if chunk:
+                if chunk or early is None or self._is_quiet:
                     return chunk
-                if early is None or self._is_quiet:
-                    raise StopAsyncIteration
                 raise self._what_broke_it()
-
-    async def begin_anew(self, error: Exception | None) -> bool:
-        """Request a stream again that broke, or ended, before its first byte; False: it stands."""
-        return await self._resume(error or self._quiet_error())
 
     async def _resume(self, error: Exception) -> bool:
         """Request the rest and continue with it; False if it cannot be had."""
         if not self._begin(error):
             return False
         with suppress(Exception):
-            await self._stream.aclose()
+            await self.stream.close()
         if not self._is_whole():
-            call, response = self._ask(error), None
+            call = self._ask(error)
+            handed: list[Any] = []
             try:
-                response = await run(call, self._port)
-                self._go_on_with(response)
+                self._go_on_with(await run(call, self._port, handed))
             except Exception as raised:
                 if self._is_final(raised, error):
                     raise
                 return False
-            except BaseException:
-                await self._port.close_unused(response)
+            except BaseException:  # interrupted, with the rest in hand
+                for response in handed:
+                    await self._original.stream_of(response).close()
                 raise
             finally:
                 self._original.attach(call.story(self._port.clock.monotonic()))
-            if self.is_closed and response is not None:  # closed meanwhile, from elsewhere
-                await self._stream.aclose()
+            if self.is_closed:  # meanwhile, from elsewhere
+                await self.stream.close()
                 return False
-        self._chunks = self._stream.__aiter__()
         return True
 
-    async def aclose(self) -> None:
-        if not self.is_closed:
+    async def close(self) -> None:
+        """Want no more of it."""
+        if not self.is_closed:  # httpx2 closes its iterator, which this is too, and then the stream
             self.is_closed = True
-            await self._stream.aclose()
+            await self.stream.close()

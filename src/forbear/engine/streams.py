@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
     from ..core.policy import RetryPolicy
     from .port import StreamPort
-    from .reading import AsyncBody, Body, Ending
+    from .reading import Ending
     from .settings import Settings
 
 
@@ -44,9 +44,9 @@ class StreamStart:
         self._until = SYSTEM_CLOCK.true_monotonic() + self.seconds
         self.is_late = False
 
-    def wants_more(self, body: Body | AsyncBody) -> bool:
-        """Take the piece that was read last; is the first event still to come, and in time?"""
-        if self.event.feed(body.pieces[-1]):
+    def wants_more(self, piece: bytes) -> bool:
+        """Take the next piece; is the first event still to come, and in time?"""
+        if self.event.feed(piece):
             return False
         self.is_late = SYSTEM_CLOCK.true_monotonic() >= self._until
         return not self.is_late

@@ -17,7 +17,7 @@ from ...engine.inspection import MOST_BYTES
 from ...engine.reading import WHOLE, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from aiohttp import ClientResponse
 
@@ -109,10 +109,10 @@ class ContentBody:
         # Bounded, since aiohttp decodes as it receives: a few bytes may be many by now.
         return await self._content.read(MOST_BYTES + 1 - self.received) or WHOLE
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._content.iter_any()
+    async def read(self) -> bytes:
+        return await self._content.readany()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         response = self._response_of()
         if response is not None and response.connection is not None:
             response.connection.close()

@@ -10,7 +10,7 @@ from weakref import ref
 
 from ...core.call import RECORD
 from ...core.headers.ranges import download_of
-from ...engine.resume import AsyncResumable
+from ...engine.resume import Resumable
 from .bodies import Bounded, ContentBody, Pulled
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Resuming(Pulled):
         super().__init__(response.content)
         self._original = original
         stream = ContentBody(response.content, original.response_of)
-        self._body = aiter(AsyncResumable(port, stream, begin, original, events=events))
+        self._body = Resumable(port, stream, begin, original, events=events)
 
     async def pull(self) -> bytes:
-        return await anext(self._body, b"")
+        return await self._body.read()
 
     def end(self) -> None:
         self._body.is_closed = True
@@ -101,9 +101,7 @@ class AiohttpOriginal:
     def download(self, call: Call, received: int) -> Download | EventStream | None:
         return self._download if received or self._stream is None else self._stream
 
-    def stream_of(self, response: ClientResponse | None) -> ContentBody:
-        if response is None:
-            return ContentBody(Pulled(None), lambda: None)
+    def stream_of(self, response: ClientResponse) -> ContentBody:
         self.rest = response
         return ContentBody(response.content, lambda: response)
 

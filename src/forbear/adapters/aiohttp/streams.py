@@ -42,7 +42,7 @@ async def await_first_event(
     ending: Ending = LATE  # unless the backstop lets the reading end
     try:
         with port.backstop.after(start.seconds) if start.seconds < inf else nullcontext():
-            ending = await aread_pieces(body, lambda _: start.wants_more(body))
+            ending = await aread_pieces(body, lambda _: start.wants_more(body.pieces[-1]))
         failure = start.failure(ending, port)
     except Exception as error:
         let_signals_through(error)

@@ -11,19 +11,22 @@ from ...core.call import SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...engine.calls import sent_request
-from ...engine.resume import AsyncResumable, SyncResumable
+from ...engine.loop import drive
+from ...engine.resume import Resumable
 from .bodies import UNKNOWN, length_to_prefetch
 from .errors import own_error
 from .reading import own_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from typing import Self
 
     from httpx import AsyncByteStream, Response, SyncByteStream
 
     from ...core.call import Call, Story
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
+    from ...engine.reading import Source
     from .types import HttpxPort
 
 
@@ -37,7 +40,9 @@ def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -
 
         events = whole_events(port.settings, response.status_code, response.headers.raw)
     resuming = port.streams.resuming
-    response.stream = resuming(port, stream, begin, original, keeps=keeps, events=events)
+    source = resuming.source(stream)
+    body = Resumable(port, source, begin, original, keeps=keeps, events=events)
+    response.stream = resuming(port, body)
 
 
 def is_document(response: Response) -> bool:
@@ -79,32 +84,99 @@ class HttpxOriginal:
             return Repeat(status, lines)
         return found
 
-    def stream_of(self, response: Response | None) -> SyncByteStream | AsyncByteStream:
-        if response is None:
-            return self._port.byte_stream(b"")
+    def stream_of(self, response: Response) -> Source:
         if "network_stream" in response.extensions:
             self._extensions["network_stream"] = response.extensions["network_stream"]
-        return response.stream
+        source: Source = self._port.streams.resuming.source(response.stream)
+        return source
 
     def attach(self, story: Story) -> None:
         self._extensions[SETTING] = story
 
 
-class Resuming(SyncResumable):
-    """A body that the caller streams; its errors are the library's own."""
+class Chunks:
+    """The source of the bytes of a response's stream."""
+
+    def __init__(self, stream: SyncByteStream) -> None:
+        self._stream = stream
+        self._chunks: Iterator[bytes] | None = None
+
+    async def read(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = iter(self._stream)
+        for chunk in self._chunks:
+            if chunk:
+                return chunk
+        return b""
+
+    async def close(self) -> None:
+        self._stream.close()
+
+
+class AsyncChunks:
+    """Its asynchronous counterpart."""
+
+    def __init__(self, stream: AsyncByteStream) -> None:
+        self._stream = stream
+        self._chunks: AsyncIterator[bytes] | None = None
+
+    async def read(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = aiter(self._stream)
+        async for chunk in self._chunks:
+            if chunk:
+                return chunk
+        return b""
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+
+class Resuming:
+    """A stream of a source's bytes that the caller reads; its errors are the library's own."""
+
+    _forbear_sends = True
+    source = Chunks
+
+    def __init__(self, port: HttpxPort, source: Source) -> None:
+        self._module, self._source = port.library.module, source
+
+    def __iter__(self) -> Self:
+        return self
 
     def __next__(self) -> bytes:
         try:
-            return super().__next__()
+            chunk = drive(self._source.read())
         except Exception as error:
-            raise own_error(error, self._port.library.module)  # noqa: B904  # mostly the same one
+            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
+        if not chunk:
+            raise StopIteration
+        return chunk
+
+    def close(self) -> None:
+        drive(self._source.close())
 
 
-class AsyncResuming(AsyncResumable):
-    """Its asynchronous counterpart."""
+class AsyncResuming:
+    """Its asynchronous counterpart. No generator: trio complains of unfinished ones."""
+
+    _forbear_sends = True
+    source = AsyncChunks
+
+    def __init__(self, port: HttpxPort, source: Source) -> None:
+        self._module, self._source = port.library.module, source
+
+    def __aiter__(self) -> Self:
+        return self
 
     async def __anext__(self) -> bytes:
         try:
-            return await super().__anext__()
+            chunk = await self._source.read()
         except Exception as error:
-            raise own_error(error, self._port.library.module)  # noqa: B904
+            raise own_error(error, self._module)  # noqa: B904
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        await self._source.close()

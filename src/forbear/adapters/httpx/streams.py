@@ -74,7 +74,7 @@ def await_first_event(
     reading = Reading(stream)
     try:
         with bounded_reads(response, seconds_left(start)):
-            ending = read_pieces(reading, lambda _: start.wants_more(reading))
+            ending = read_pieces(reading, lambda _: start.wants_more(reading.pieces[-1]))
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
@@ -97,7 +97,7 @@ async def aawait_first_event(
             bounded_reads(response, seconds_left(start)) as is_bounded,
             nullcontext() if is_bounded else port.backstop.after(start.seconds),
         ):
-            ending = await aread_pieces(reading, lambda _: start.wants_more(reading))
+            ending = await aread_pieces(reading, lambda _: start.wants_more(reading.pieces[-1]))
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):

@@ -1,185 +1,401 @@
-"""Bodies of responses of requests and urllib3: what forbear reads of them, and puts back.
+"""Bodies of responses of requests and urllib3: read in time, put back, and replaced.
 
-All of it reads raw bytes, below the library's decoder, through the public methods of urllib3's
-response: a ``RawBody`` is the body while it is read, and a ``PieceFile`` gives to another response
-what was read, and what is still to come. A response of up to 64 KiB is read within a quarter of a
-second, so that its connection is free while the call is held. A longer body is handed over with the
-live response behind what was read. Loaded with the first that is held, inspected or resumed.
+All in raw bytes, below the library's decoder. ``Live`` is what is still to come of a response, and
+its only reader; each of its reads is one receive, which ends by an instant. ``Replaced`` is a
+response with the same head that gives what was read before, and then what a source reads. Loaded
+with the first body that is bounded, held, inspected or resumed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
-from urllib3.exceptions import ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
+from urllib3.util import wait_for_read
 
+from ...core.headers.fields import begins_events
+from ...engine.calls import free_slot
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.frames import let_signals_through
-from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, read_pieces
-from .deadlines import PIECE, TimedSocket, is_over, read_briefly
+from ...engine.loop import drive
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE, Nothing, is_readable
+from ...errors import ForbearError
+from .deadlines import socket_of
+from .request import least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterable
 
-    from urllib3.connection import HTTPConnection
+    from ...engine.reading import Ending, Source
 
-    from ...engine.reading import Ending, PrefetchResult
-
+PIECE = 65_536  # bytes asked for at once
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
     "enforce_content_length", "auto_close",
 )  # fmt: skip
 
 
-def same_head(raw: HTTPResponse, body: PieceFile) -> dict[str, Any]:
-    """Arguments for a response with another body under the same head."""
-    head = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
-    return {
-        **head,
-        "body": body,
-        "preload_content": False,
-        "original_response": getattr(raw, "_original_response", None),
-        "request_url": raw.url,
-    }
+class Live:
+    """What is still to come of a urllib3 response.
 
-
-class RawBody:
-    """The body of a urllib3 response, as it arrives: each piece is what one receive brings.
-
-    No generator: after an error that would look like a body at its end.
+    A peer that drips is noticed after each byte, except inside the line that begins a chunk.
 
     Attributes:
-        pieces, received: What was read before the hand-over, and how many bytes.
-        timed: The socket that knows whether more comes in time; None: that is not asked.
+        raw: The response.
+        ends_at: Each read ends by this instant of the system's clock.
+        late: Makes the error for a read that this instant ends; None: the library's read timeout.
     """
 
-    timed: TimedSocket | None = None
-    received = 0
+    def __init__(
+        self, raw: HTTPResponse, ends_at: float = inf, late: Callable[[], Exception] | None = None
+    ) -> None:
+        self.raw, self.ends_at, self.late = raw, ends_at, late
+        self.configured: float | None = None  # timeout of the socket
+        self._has_broken = False
+        self._error: OSError | None = None  # that broke the connection while it was looked at
 
-    def __init__(self, raw: HTTPResponse) -> None:
-        self._raw = raw
-        self.pieces: list[bytes] = []
-
-    def read_piece(self) -> bytes | Ending:
-        raw, timed = self._raw, self.timed
-        is_whole = is_over(raw) or raw.length_remaining == 0  # an empty one is not over yet
-        if timed is not None and not is_whole and not timed.has_more(raw):
-            return LATE
-        return self._receive() or WHOLE
-
-    def _receive(self) -> bytes:
-        # Old urllib3 has no read1, and reads until it has so many bytes.
-        read = getattr(self._raw, "read1", None) or self._raw.read
-        return read(PIECE, decode_content=False)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        piece = self.read_piece()
-        if isinstance(piece, str):
-            raise StopIteration
+    async def read(self) -> bytes:
+        raw, error = self.raw, self._error
+        if error is not None:
+            self._error = None
+            if isinstance(error, TimeoutError):
+                raise read_timeout() from error
+            raise ProtocolError(f"Connection broken: {error!r}", error)
+        if self._has_broken:
+            return b""  # as ``read`` of urllib3's, which requests calls after an error
+        sock = self._bound_socket()
+        self._has_broken = True
+        try:
+            # Old urllib3 has no read1, and reads until it has so many bytes.
+            piece: bytes = (getattr(raw, "read1", None) or raw.read)(PIECE, decode_content=False)
+        except ReadTimeoutError as timeout:
+            if self.late is None or SYSTEM_CLOCK.true_monotonic() < self.ends_at:
+                raise
+            raise self.late() from timeout
+        self._has_broken = False
+        if not piece:
+            raw.release_conn()
+        elif sock is not None:
+            with suppress(OSError):  # closed
+                sock.settimeout(self.configured)
         return piece
 
-    def close(self) -> None:
-        self._raw.close()
-        self._raw.release_conn()
+    def _bound_socket(self) -> Any:
+        """Let the next receive end in time; return its socket, if that is bounded."""
+        sock = None if self.ends_at == inf else socket_of(self.raw)
+        if sock is None:
+            return None
+        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
+        self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
+        left = self.ends_at - SYSTEM_CLOCK.true_monotonic()
+        if left <= 0:
+            raise read_timeout() if self.late is None else self.late()
+        sock.settimeout(least(self.configured, left))
+        return sock
+
+    def has_more(self) -> bool:
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        A receive that times out would break the body for its caller. So what was received is looked
+        at first, with a socket that does not wait.
+        """
+        raw, sock = self.raw, socket_of(self.raw)
+        # Not with pyOpenSSL's, which raise a timeout instead of saying that nothing has come.
+        if raw.length_remaining == 0 or not hasattr(sock, "gettimeout"):
+            return True
+        body: Any = raw._fp
+        configured = sock.gettimeout()
+        sock.settimeout(0)
+        try:
+            found = body.fp.peek(1)
+        except OSError as error:
+            if type(error).__name__ != "SSLWantReadError":
+                self._error = error
+                return True
+            found = b""
+        finally:
+            sock.settimeout(configured)
+        is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
+        if found and is_readable(found, is_chunked=is_between):
+            return True
+        left = max(0.0, self.ends_at - SYSTEM_CLOCK.true_monotonic())
+        is_own = configured is not None and configured < left
+        is_pending = hasattr(sock, "pending") and sock.pending() > 0
+        if is_pending or wait_for_read(sock, configured if is_own else left):
+            return True
+        self._error = TimeoutError("the read timed out") if is_own else None
+        return is_own
+
+    async def close(self) -> None:
+        self.raw.close()
+        self.raw.release_conn()
 
 
-class PieceFile:
-    """The file that a urllib3 response reads its body from. Keeps nothing of what it gave.
+def read_timeout() -> Exception:
+    nothing: Any = None
+    return ReadTimeoutError(nothing, nothing, "Read timed out.")
 
-    Args:
-        pieces: What comes first; they are taken out when they are read.
-        rest: More of them, or the error that broke the body; None: they are all.
-    """
+
+class PutBack:
+    """A source of what was read before, which is kept no longer, and then of what is to come."""
+
+    def __init__(self, pieces: Iterable[bytes], stream: Source) -> None:
+        self._pieces, self.stream = deque(pieces), stream
+
+    async def read(self) -> bytes:
+        return self._pieces.popleft() if self._pieces else await self.stream.read()
+
+    async def close(self) -> None:
+        self._pieces.clear()
+        await self.stream.close()
+
+
+class Slotted:
+    """A source that gives back the slot of its attempt when its body ends."""
+
+    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
+        self.stream, self._notes = stream, notes
+
+    async def read(self) -> bytes:
+        piece = b""
+        try:
+            piece = await self.stream.read()
+        finally:
+            if not piece:
+                free_slot(self._notes)
+        return piece
+
+    async def close(self) -> None:
+        try:
+            await self.stream.close()
+        finally:
+            free_slot(self._notes)
+
+
+class Broken:
+    """A body that breaks when it is read."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def read(self) -> bytes:
+        error = self._error
+        self._error = ProtocolError("Connection broken: the body has broken before")
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame, which would hold it: a cycle
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class File:
+    """What urllib3 reads a replaced body from."""
 
     closed = False
 
-    def __init__(self, pieces: deque[bytes], rest: Iterator[bytes] | Exception | None) -> None:
-        self._pieces, self.rest = pieces, rest
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.read1, b"")
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._left = b""  # of a piece that was longer than what was asked for
 
     def read(self, amt: int | None = None) -> bytes:
         pieces, wanted = [], -1 if amt is None else amt
-        while wanted:
-            piece = self.read1(wanted)
-            if not piece:
-                break
+        while wanted and (piece := self.read1(wanted)):
             pieces.append(piece)
             if wanted > 0:
                 wanted -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read1(self, amt: int | None = -1) -> bytes:
-        piece = self._pieces.popleft() if self._pieces else self._next_piece()
+        piece, self._left = self._left or drive(self.source.read()), b""
         if not piece:
-            self.close()  # at its end, as http.client's: urllib3 repeats ``read(None)`` until then
-        if amt is None or amt < 0 or len(piece) <= amt:
-            return piece
-        self._pieces.appendleft(piece[amt:])
-        return piece[:amt]
+            self.closed = True  # at its end, as http.client's: urllib3 repeats ``read(None)`` until
+        if amt is not None and 0 <= amt < len(piece):
+            piece, self._left = piece[:amt], piece[amt:]
+        return piece
 
-    def _next_piece(self) -> bytes:
-        rest = self.rest
-        if not isinstance(rest, Exception):
-            return b"" if rest is None else next(rest, b"")
-        self.rest = ProtocolError("Connection broken: the body has broken before")
-        try:
-            raise rest
-        finally:
-            del rest  # its traceback holds this frame, which would hold it: a cycle
+    def give_up(self) -> None:
+        """The caller ends the reading, so that is no failure, and nothing is requested anew."""
+        self.source.is_closed = True  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        self.closed = True
+        self.closed, self._left = True, b""
+        drive(self.source.close())
 
 
-# A body that is read before the hand-over, and put back.
+class Replaced(HTTPResponse):
+    """A response under the head of another one that gives what a source reads.
 
+    Attributes:
+        forbear_resumes: It requests what is missing by itself.
 
-class Kept(HTTPResponse):
-    """A response that gives what was read of another one, then the rest that is still to come.
-
-    ``pieces`` are what was read and is not given yet, ``received`` is how many bytes were read.
+    Args:
+        raw: The other one.
+        source: Of its body.
+        is_copy: The caller keeps the other one.
     """
 
-    def __init__(
-        self, raw: HTTPResponse, body: RawBody, rest: Iterator[bytes] | Exception | None
-    ) -> None:
-        self.raw, self.received, self.pieces = raw, body.received, deque(body.pieces)
-        self.file = PieceFile(self.pieces, rest)
-        super().__init__(**same_head(raw, self.file))
+    forbear_resumes = False
+
+    def __init__(self, raw: Any, source: Source, *, is_copy: bool = False) -> None:
+        self.first, self.file = raw, File(source)
+        named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
+        self.is_prompt = is_prompt(raw)
+        named["enforce_content_length"] = False  # its sources do, each for its own part
+        super().__init__(
+            body=self.file,  # type: ignore[arg-type]
+            preload_content=False,
+            # requests takes cookies from it; a copy must not close it.
+            original_response=None if is_copy else getattr(raw, "_original_response", None),
+            request_url=raw.url,
+            **named,
+        )
 
     @property
-    def connection(self) -> HTTPConnection | None:
-        return self.raw.connection
+    def live(self) -> HTTPResponse:
+        """The response that is read from now."""
+        source: Any = self.file.source
+        while (inner := getattr(source, "stream", None)) is not None:
+            source = inner
+        raw = getattr(source, "raw", self.first)
+        return raw.live if isinstance(raw, Replaced) else raw
+
+    @property
+    def connection(self) -> Any:
+        return self.live.connection
 
     def release_conn(self) -> None:
-        self.raw.release_conn()
+        """Do nothing: a live source releases its own at its end."""
 
-    def close(self) -> None:
-        super().close()
-        self.raw.close()
+    def drain_conn(self) -> None:
+        self.file.give_up()
+        super().drain_conn()
+
+    def shutdown(self) -> None:
+        self.file.give_up()
+        self.live.shutdown()
+
+    def fileno(self) -> int:
+        return int(self.live.fileno())
+
+    def stream(
+        self, amt: int | None = PIECE, decode_content: bool | None = None
+    ) -> Generator[bytes, None, None]:
+        try:
+            if not self.is_prompt:
+                yield from super().stream(amt, decode_content)
+                return
+            read: Any = self.file.read1
+            if "content-encoding" in self.headers:
+                read = partial(self.read1, decode_content=decode_content)
+            while piece := read(amt):  # each when it comes, as urllib3 gives chunks
+                yield piece
+        except HTTPError as error:  # DeadlineExceeded of requests is an OSError to urllib3
+            inner = error.args[-1] if error.args else None
+            if isinstance(inner, ForbearError):
+                raise inner from error
+            raise
+
+    read_chunked = stream
 
 
-def read_and_put_back(
-    raw: HTTPResponse, seconds: float, wants_more: Callable[[int], bool]
-) -> tuple[Kept, PrefetchResult]:
-    """Read a body within its limits; return what gives the caller all of it, and how that ended."""
-    body = RawBody(raw)
+def is_prompt(raw: Any) -> bool:
+    """Does its caller want each part when it arrives?"""
+    return begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
+
+
+def is_over(raw: HTTPResponse) -> bool:
+    """Was the response read to its end, or closed?"""
+    return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
+
+
+def source_of(raw: HTTPResponse) -> Source:
+    """What is still to come of a response."""
+    return raw.file.source if isinstance(raw, Replaced) else Live(raw)
+
+
+def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
+    """Let the caller read a body through a source around its own."""
+    source = make(source_of(raw))
+    if not isinstance(raw, Replaced):
+        return Replaced(raw, source)
+    raw.file.source = source
+    return raw
+
+
+def read_briefly(
+    raw: HTTPResponse, seconds: float, wants_more: Callable[[bytes], bool]
+) -> tuple[list[bytes], Ending | Exception]:
+    """Read a body for so many seconds at most; return its pieces, and how that ended.
+
+    After LATE the body is intact, and is read on by ``put_back``.
+    """
+    pieces: list[bytes] = []
+    live = Live(raw, SYSTEM_CLOCK.true_monotonic() + seconds if seconds != inf else inf)
     try:
-        with read_briefly(raw, seconds) as body.timed:
-            ending = read_pieces(body, wants_more)
+        while seconds == inf or live.has_more():
+            piece = drive(live.read())
+            if not piece:
+                return pieces, WHOLE
+            pieces.append(piece)
+            if not wants_more(piece):
+                break
+        return pieces, LATE
     except Exception as error:
-        body.close()
-        return Kept(raw, body, error), error
-    if ending is LATE:
-        return Kept(raw, body, RawBody(raw)), LATE  # read as long as the library waits
-    raw.release_conn()
-    return Kept(raw, body, None), WHOLE
+        drive(live.close())
+        return pieces, error
+
+
+def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception) -> Replaced:
+    """Make the response that gives what was read, and goes on as it ended."""
+    rest: Source = Nothing()
+    if ending is not WHOLE:
+        rest = Broken(ending) if isinstance(ending, Exception) else source_of(raw)
+    return Replaced(raw, PutBack(pieces, rest))
+
+
+def drop_rest(raw: HTTPResponse) -> HTTPResponse:
+    """Close the connection, and give only what was read before."""
+    source = source_of(raw)
+    if isinstance(source, PutBack):
+        drive(source.stream.close())
+        source.stream = Nothing()
+    return raw
+
+
+def within(
+    raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None = None
+) -> HTTPResponse:
+    """Let each read from a response end at the latest that many seconds from now."""
+    found = around(raw, lambda source: source)
+    source: Any = found.file.source
+    while (inner := getattr(source, "stream", None)) is not None:
+        source = inner
+    if isinstance(source, Live):
+        source.ends_at, source.late = SYSTEM_CLOCK.true_monotonic() + seconds, late
+    return found
+
+
+def is_cut_off(raw: HTTPResponse) -> bool:
+    """Does nothing follow the head of a response that should have a body?
+
+    Then it may be half a head, which http.client takes for a shorter one.
+    """
+    raw = raw.live if isinstance(raw, Replaced) else raw
+    if socket_of(raw) is None or raw.length_remaining == 0:
+        return False
+    if not Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS).has_more():
+        return False
+    try:
+        return not raw._fp.fp.peek(1)  # type: ignore[union-attr]
+    except OSError:
+        return True
 
 
 def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse | None, bool]:
@@ -192,12 +408,19 @@ def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse | None, b
     length = getattr(raw, "length_remaining", None) or 0
     if is_over(raw) or length > DRAIN_BYTES:
         return raw, length <= DRAIN_BYTES
-    kept, ending = read_and_put_back(raw, seconds, lambda received: received <= DRAIN_BYTES)
+    received = 0
+
+    def wants_more(piece: bytes) -> bool:
+        nonlocal received
+        received += len(piece)
+        return received <= DRAIN_BYTES
+
+    pieces, ending = read_briefly(raw, seconds, wants_more)
     if isinstance(ending, Exception):  # the response has failed: how its body ends does not matter
         let_signals_through(ending)
         return None, True
-    if ending is LATE and kept.received <= DRAIN_BYTES:
-        kept.close()
-        kept.release_conn()
+    if ending is LATE and received <= DRAIN_BYTES:
+        raw.close()
+        raw.release_conn()
         return None, True
-    return kept, ending is WHOLE
+    return put_back(raw, pieces, ending), ending is WHOLE

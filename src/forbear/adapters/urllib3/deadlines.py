@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import contextmanager, suppress
-from errno import EAGAIN
-from functools import lru_cache
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -19,62 +17,22 @@ from weakref import ref
 from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.util import Timeout, wait_for_read
+from urllib3.util import Timeout
 
-from ...engine.calls import free_slot
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
 from ...engine.frames import let_signals_through
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, is_readable
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS
 from .errors import mark_unsent
 from .request import least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from urllib3.connection import HTTPConnection as Connection
     from urllib3.connectionpool import HTTPConnectionPool as Pool
     from urllib3.response import HTTPResponse as Response
 
 else:
     Pool = Connection = Response = object  # what the parts below are combined with
-
-
-PIECE = 65_536  # bytes asked for at once
-
-
-class Slotted(Response):
-    """The part of a response that gives back the slot of its attempt when its body ends.
-
-    The class of the response is changed, as above. One that is dropped unread is closed by io.
-    """
-
-    notes: dict[object, Any]
-
-    def release_conn(self) -> None:
-        super().release_conn()
-        if is_over(self):
-            free_slot(self.notes)
-
-    def close(self) -> None:
-        try:
-            super().close()
-        finally:
-            free_slot(self.notes)
-
-
-@lru_cache(maxsize=64)
-def slotted(kind: type) -> type:
-    return type(kind.__name__, (Slotted, kind), {})
-
-
-def keep_slot(raw: HTTPResponse, notes: dict[object, Any]) -> None:
-    """Let this response give back a slot at its end; one of an unknown kind does so at once."""
-    try:
-        raw.notes = notes  # type: ignore[attr-defined]  # first: it may be closed after the next
-        raw.__class__ = slotted(type(raw))
-    except (TypeError, AttributeError):
-        free_slot(notes)
 
 
 class Here(threading.local):
@@ -92,198 +50,60 @@ def left_here() -> float:
     return HERE.ends_at - SYSTEM_CLOCK.true_monotonic()
 
 
-class TimedSocket:
-    """A socket whose receives all end by one instant, and each within the socket's own timeout.
-
-    ``late`` makes the error for a receive that this instant ends.
-    """
-
-    def __init__(self, sock: Any, until: float, late: Callable[[], Exception]) -> None:
-        self._sock = sock
-        self._until = until
-        self._late = late
-        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
-        self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
-        self._is_inspecting = self._is_late = False
-        self._error: OSError | None = None  # that broke the connection while it was inspected
-
-    def has_more(self, raw: HTTPResponse) -> bool:
-        """Wait until the body can be read on; False: the time is over, and the body is intact.
-
-        The buffer is inspected with an error that SocketIO understands as "nothing yet", because
-        after a receive that times out the caller could not read the rest of the body.
-        """
-        body: Any = raw._fp
-        self._is_inspecting, self._is_late = True, False
-        try:
-            found = body.fp.peek(1)
-        finally:
-            self._is_inspecting = False
-        if not found:
-            return not self._is_late  # it ends here, or has broken
-        is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
-        if is_readable(found, is_chunked=is_between):
-            return True
-        left = max(0.0, self._until - SYSTEM_CLOCK.true_monotonic())
-        pending = getattr(self._sock, "pending", None)
-        return (pending is not None and pending() > 0) or bool(wait_for_read(self._sock, left))
-
-    def late(self) -> Exception:
-        """Make the error for a receive that cannot end in time."""
-        if self._is_inspecting:
-            self._is_late = True
-            return nothing_yet()
-        return self._late()
-
-    def recv_into(self, buffer: memoryview) -> int:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        left = self._until - SYSTEM_CLOCK.true_monotonic()
-        if left <= 0:
-            raise self.late()
-        configured = self.configured
-        is_own = configured is not None and configured <= left
-        self._sock.settimeout(configured if is_own else left)
-        try:
-            return int(self._sock.recv_into(buffer))
-        except OSError as error:
-            if not is_own and isinstance(error, TimeoutError):
-                raise self.late() from error
-            if not self._is_inspecting:
-                raise
-            # For the next receive: urllib3 makes its own error only of one that it meets itself.
-            self._error = error
-            raise nothing_yet() from None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
-def nothing_yet() -> Exception:
-    return BlockingIOError(EAGAIN, "nothing has come yet")  # for SocketIO, None
-
-
-def time_is_over() -> Exception:
-    return TimeoutError("the time for reading is over")
-
-
-def read_within(raw: Any, seconds: float, late: Callable[[], Exception] = time_is_over) -> None:
-    """Let each read from this urllib3 response end at the latest that many seconds from now."""
-    file = file_of(live(raw))
-    if file is not None and not isinstance(file._sock, TimedSocket):
-        file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds, late)
-
-
 def read_freely(raw: HTTPResponse, configured: Timeout) -> None:
     """Let the caller read this response with the client's own Timeout, not the last attempt's."""
-    file = file_of(live(raw))
-    if file is not None:
+    sock = socket_of(getattr(raw, "live", raw))
+    if sock is not None:
         fresh = configured.clone()
         fresh.start_connect()  # before that it has no read timeout
         with suppress(OSError):
-            file._sock.settimeout(fresh.read_timeout)
+            sock.settimeout(fresh.read_timeout)
 
 
-def discard(raw: HTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
+def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
     """Drain or close a failed response, so that its connection is back in its pool.
 
     Args:
         raw: A urllib3 response that was not read from, or was read to its end.
         seconds: Longest time for it; never more than a quarter of a second.
     """
-    if is_over(raw):
-        with suppress(Exception):
-            raw.release_conn()  # it was read, but its connection kept: release_conn=False
+    if not isinstance(raw, HTTPResponse):  # over HTTP/2: it was read, and has no connection
         return
-    file = file_of(raw)
-    sock = None if file is None else file._sock
-    is_drained = False
     try:
-        if file is not None and is_worth_draining(raw):
-            is_drained = drain(raw, min(seconds, DRAIN_SECONDS))
-    finally:
-        if not is_drained:
-            # The response has failed: how its body ends does not matter.
-            with suppress(Exception):
-                if sock is not None and raw.connection is None:
-                    # With release_conn=True the pool has the connection back already. The rest of
-                    # this response is still to come on it, and would be read as the next one's.
-                    sock.shutdown(socket.SHUT_RDWR)
-                raw.close()
-                raw.release_conn()  # a closed one too, since a pool with block=True counts them
-
-
-def is_over(raw: HTTPResponse) -> bool:
-    """Was the response read to its end, or closed?"""
-    return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
-
-
-def live(raw: HTTPResponse) -> HTTPResponse:
-    """The response that brings the rest, behind those that give what was read of it before."""
-    while (rest := getattr(raw, "raw", None)) is not None:
-        raw = rest
-    return raw
-
-
-def file_of(raw: HTTPResponse) -> Any:
-    """The SocketIO that the response is read from; None if it is over, or of an unknown kind."""
-    below = getattr(raw, "_fp", None)
-    file = getattr(getattr(below, "fp", None), "raw", None)
-    if isinstance(file, socket.SocketIO) and getattr(file, "_sock", None) is not None:
-        return file
-    return None
-
-
-def is_worth_draining(raw: HTTPResponse) -> bool:
-    if getattr(raw._fp, "will_close", True):
-        return False  # the connection is not reused after it
-    length = raw.length_remaining
-    return length is None or length <= DRAIN_BYTES
-
-
-def drain(raw: HTTPResponse, seconds: float) -> bool:
-    """Read to the end, and say whether it was reached."""
-    try:
-        with read_briefly(raw, seconds):
-            raw.read(DRAIN_BYTES + 1, decode_content=False)
-        return is_over(raw)
+        drain(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
     except Exception as error:
         let_signals_through(error)
-        return False
-
-
-def is_cut_off(raw: HTTPResponse) -> bool:
-    """Does nothing follow the head of a response that should have a body?
-
-    Then it may be half a head, which http.client takes for a shorter one.
-    """
-    with read_briefly(raw, DRAIN_SECONDS) as timed:
-        if timed is None or raw.length_remaining == 0 or not timed.has_more(raw):
-            return False
-        try:
-            return not raw._fp.fp.peek(1)  # type: ignore[union-attr]
-        except OSError:
-            return True
-
-
-@contextmanager
-def read_briefly(raw: HTTPResponse, seconds: float) -> Iterator[TimedSocket | None]:
-    """Let each read inside the block end that many seconds from now, and restore the socket."""
-    file = file_of(raw)
-    if file is None or seconds == inf:
-        yield None
-        return
-    sock = file._sock
-    until = SYSTEM_CLOCK.true_monotonic() + seconds
-    timed = file._sock = TimedSocket(sock, until, time_is_over)
-    try:
-        yield timed
     finally:
-        if file._sock is timed:  # else it was closed at the end of the body
-            file._sock = sock
-        with suppress(OSError):  # closed
-            sock.settimeout(timed.configured)
+        with suppress(Exception):
+            if raw.connection is None and not raw.closed:
+                # With release_conn=True the pool has the connection back already. The rest of this
+                # response is still to come, and would be read as the next one's.
+                socket_of(raw).shutdown(socket.SHUT_RDWR)
+        with suppress(Exception):  # how the body of a failed response ends does not matter
+            raw.close()
+            raw.release_conn()  # a closed one too, since a pool with block=True counts them
+
+
+def socket_of(raw: Any) -> Any:
+    """The socket that a response is read from; None if it is over, or of an unknown kind.
+
+    ``connection`` has it no longer once the server will close it, or the pool has it back.
+    """
+    below = getattr(raw, "_fp", None)
+    return getattr(getattr(getattr(below, "fp", None), "raw", None), "_sock", None)
+
+
+def drain(raw: HTTPResponse, ends_at: float) -> None:
+    """Read what is left of a response, if that is little and quick."""
+    sock: Any = raw.connection and socket_of(raw)
+    size = 0
+    # Old versions have no read1, and their read waits until it has all that it is asked for.
+    while sock is not None and hasattr(raw, "read1") and not raw.closed:
+        left = ends_at - SYSTEM_CLOCK.true_monotonic()
+        if left <= 0 or size + (raw.length_remaining or 0) > DRAIN_BYTES:
+            return
+        sock.settimeout(left)
+        size += len(raw.read1(DRAIN_BYTES, decode_content=False))
 
 
 # Before the request is written.
@@ -301,9 +121,7 @@ class DeadlinePool(Pool):
         HERE.pool, HERE.is_reused = ref(self), False
         if HERE.ends_at != inf:  # else a pool with block=True would wait for ever
             named["pool_timeout"] = least(named.get("pool_timeout"), max(left_here(), 0.0))
-        response = super().urlopen(*arguments, **named)
-        HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
-        return response
+        return super().urlopen(*arguments, **named)
 
 
 class Counting(Connection):
@@ -330,6 +148,11 @@ class Counting(Connection):
             HERE.is_reused = self.uses > 0
         super().request(*arguments, **named)
         self.uses += 1
+
+    def getresponse(self) -> Any:
+        response = super().getresponse()
+        HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
+        return response
 
     def _end_in_time(self) -> None:
         if HERE.ends_at == inf:
@@ -394,7 +217,7 @@ def is_resumable(raw: HTTPResponse) -> bool:
         and raw.status in (200, 206)
         and ("etag" in raw.headers or "last-modified" in raw.headers)
         and not raw.chunked
-        and not hasattr(raw, "forbear_resumes")
+        and not getattr(raw, "forbear_resumes", False)
         and not raw.closed
     )
 

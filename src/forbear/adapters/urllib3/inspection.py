@@ -23,8 +23,7 @@ from ...engine.inspection import (
     wants_body_hint,
 )
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
-from .bodies import Kept, PieceFile, read_and_put_back, same_head
-from .deadlines import is_over
+from .bodies import Replaced, is_over, put_back, read_briefly
 
 if TYPE_CHECKING:
     from ...core.call import Call
@@ -87,8 +86,8 @@ def ask_about(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse)
     return response
 
 
-class Inspection(PieceFile):
-    """The file under the copy: it reads the caller's body when it is read itself.
+class Inspection:
+    """The source under the copy: it reads the caller's body when it is read itself.
 
     Attributes:
         kept: The urllib3 response that gives the caller the whole body; None: nothing was read.
@@ -96,66 +95,45 @@ class Inspection(PieceFile):
         patience: Seconds for which the body is read at most.
     """
 
-    kept: Kept | None = None
+    kept: HTTPResponse | None = None
     error: Exception | None = None
     patience = inf
-    _is_read = False
+    _pieces: deque[bytes] | None = None  # that the copy gives
 
     def __init__(self, port: AnyPort, method: str, raw: HTTPResponse, deadline_at: float) -> None:
-        super().__init__(deque(), None)
         self._port, self._deadline_at = port, deadline_at
         self._method, self._raw = method, raw
 
-    def shown(self) -> Shown:
+    def shown(self) -> HTTPResponse:
         """Make a urllib3 response that reads from here."""
-        copy = Shown.__new__(Shown)
-        copy.original = self._raw, self
-        copy.status, copy.headers = self._raw.status, self._raw.headers
-        return copy
+        return Replaced(self._raw, self, is_copy=True)
 
-    def _next_piece(self) -> bytes:
-        if not self._is_read:
-            self._pieces.extend(self._take())
-            self._is_read = True
+    async def read(self) -> bytes:
+        if self._pieces is None:
+            self._pieces = deque(self._take())
         return self._pieces.popleft() if self._pieces else b""
+
+    async def close(self) -> None:
+        """Leave the body to its caller."""
 
     def _take(self) -> list[bytes]:
         if self.kept is not None:  # what a second reading took nobody would put back
             raise self.error or too_late()
-        raw, clock = self._raw, self._port.clock
+        raw, clock, received = self._raw, self._port.clock, 0
         kind = raw.headers.get("content-type", "")
         seconds = seconds_to_look(self._method, raw.status, kind, raw.length_remaining)
         now = clock.monotonic()
         until = min(now + min(seconds, self.patience), self._deadline_at)
-        self.kept, ending = read_and_put_back(
-            raw,
-            max(until - now, 0.0),
-            lambda received: received <= DRAIN_BYTES and clock.monotonic() < until,
-        )
+
+        def wants_more(piece: bytes) -> bool:
+            nonlocal received
+            received += len(piece)
+            return received <= DRAIN_BYTES and clock.monotonic() < until
+
+        pieces, ending = read_briefly(raw, max(until - now, 0.0), wants_more)
+        self.kept = put_back(raw, pieces, ending)
         self.error = ending if isinstance(ending, Exception) else None
         if ending is not WHOLE:
             raise self.error or too_late()
-        pieces = list(self.kept.pieces)
         check_decoded(raw.headers.get("content-encoding", ""), b"".join(pieces))
         return pieces
-
-
-class Shown(HTTPResponse):
-    """The copy. Most predicates read the status alone, so the rest is made when it is read."""
-
-    original: tuple[HTTPResponse, PieceFile]
-
-    def __getattr__(self, name: str) -> Any:
-        original = vars(self).pop("original", None)
-        if original is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        head = {**same_head(*original), "original_response": None}  # the caller's, to close
-        super().__init__(**head)
-        return getattr(self, name)
-
-    @property
-    def closed(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Leave the body to its caller."""

@@ -42,17 +42,7 @@ from ...engine.errors import (
 from ...engine.loop import drive_call
 from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF, policy_and_deadline
-from .deadlines import (
-    HERE,
-    close_idle,
-    discard,
-    is_cut_off,
-    is_large,
-    is_over,
-    keep_slot,
-    read_freely,
-    read_within,
-)
+from .deadlines import HERE, close_idle, discard, is_large, is_resumable, read_freely
 from .errors import classify, tree
 from .request import Urllib3Request, clamped, field_lines, has_header
 
@@ -249,7 +239,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
             rest, lines = call.resumption, list(raw.headers.items())
             part = rest.download.check_part(rest.received, raw.status, lines)
-            if part is Part.OTHER and is_cut_off(raw):
+            if part is Part.OTHER and self.is_cut_off(raw):
                 self.drain(call, response)
                 raise ProtocolError(CUT_OFF)
             return response
@@ -265,8 +255,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
             response = begin_stream(self, call, response)
         if self.loads(view, call.policy, response):
-            self.bound_reading(call, raw)
-            response = self.read(view, response)
+            response = self.read(view, self.in_time(call, response))
             self.note_empty_stream(call, response)
         return response
 
@@ -327,10 +316,15 @@ class Urllib3Port(Generic[AnyResponse]):
         finally:
             HERE.ends_at = before
 
-    def bound_reading(self, call: Call, raw: HTTPResponse) -> None:
+    def in_time(self, call: Call, response: AnyResponse) -> AnyResponse:
         """End the reading of a body at the deadline."""
-        if call.deadline_at != inf:
-            read_within(raw, max(call.deadline_at - self.clock.monotonic(), LEAST))
+        raw = self.raw_of(response)
+        if call.deadline_at == inf or not isinstance(raw, HTTPResponse) or raw.closed:
+            return response
+        from .bodies import within
+
+        left = max(call.deadline_at - self.clock.monotonic(), LEAST)
+        return self.stand_in(response, within(raw, left))
 
     def loads(self, view: Urllib3Request, policy: RetryPolicy, response: AnyResponse) -> bool:
         """Is the body to be read inside the attempt?"""
@@ -340,7 +334,7 @@ class Urllib3Port(Generic[AnyResponse]):
     def read(self, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
-        if view.bodies and is_cut_off(raw):
+        if view.bodies and self.is_cut_off(raw):
             from .resume import PartialBody, read_large
 
             error = ProtocolError(CUT_OFF)
@@ -353,18 +347,28 @@ class Urllib3Port(Generic[AnyResponse]):
         self.load(view.request, response)
         return response
 
+    def is_cut_off(self, raw: HTTPResponse) -> bool:
+        from .bodies import is_cut_off  # loaded with the first body that broke
+
+        return is_cut_off(raw)
+
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
         """Put another urllib3 response in place of the one that came."""
-        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+        if raw is not response:
+            setattr(raw, RECORD, vars(response).pop(RECORD, None))
         return self.with_raw(response, raw)
 
-    def free_to_caller(self, call: Call, raw: HTTPResponse) -> None:
+    def free_to_caller(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
         read_freely(raw, self.timeout_of(call))
-        if call.context is not None and call.context.has_deadline():
-            now = self.clock.monotonic()
-            left = max(call.context.deadline_on(self.clock, now) - now, LEAST)
-            read_within(raw, left, lambda: self.body_deadline_error(call))
+        is_bounded = call.context is not None and call.context.has_deadline()
+        if not is_bounded or not isinstance(raw, HTTPResponse) or raw.closed:
+            return raw
+        from .bodies import within
+
+        now = self.clock.monotonic()
+        left = max(call.context.deadline_on(self.clock, now) - now, LEAST)
+        return within(raw, left, lambda: self.body_deadline_error(call))
 
     def body_deadline_error(self, call: Call) -> Exception:
         """Make the error of a body that the deadline ends while the caller reads it."""
@@ -422,10 +426,10 @@ class Urllib3Port(Generic[AnyResponse]):
     async def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
-        drop_rest = getattr(raw, "drop_rest", None)
-        if has_error_event(call, raw.status) and drop_rest is not None:
-            drop_rest()  # nothing else of it is kept
-            call.notes[KEPT] = response
+        if has_error_event(call, raw.status):
+            from .bodies import drop_rest
+
+            call.notes[KEPT] = self.stand_in(response, drop_rest(raw))  # nothing else of it is kept
             return True
         from .bodies import read_kept  # loaded with the first call that is held
 
@@ -463,10 +467,10 @@ class Urllib3Port(Generic[AnyResponse]):
 
             keep_for_redirect(response, call.guard)
         if wants_status_error(call):
-            self.bound_reading(call, raw)
+            response = self.in_time(call, response)
             raise with_story(self, call, self.status_error(call, response))
         if not view.streams:
-            self.bound_reading(call, raw)
+            response = self.in_time(call, response)
             try:
                 self.load_last(call, response)
             except Exception as error:
@@ -475,39 +479,48 @@ class Urllib3Port(Generic[AnyResponse]):
                 exceeded = deadline_error(self, call, "the deadline ended the attempt")
                 raise exceeded from error
         elif self.is_bounded(call):
-            self.free_to_caller(call, raw)
+            response = self.with_raw(response, self.free_to_caller(call, raw))
         if view.streams and call.policy is not OFF:
             response = self.watched(response, lambda: call)
         if SLOT in call.notes:
-            self.keep_slot(call, self.raw_of(response))
+            response = self.with_raw(response, self.keep_slot(call, self.raw_of(response)))
         return response
 
-    def keep_slot(self, call: Call, raw: HTTPResponse) -> None:
+    def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
+        from .bodies import Slotted, around, is_over
+
         endless = None
-        if not is_over(raw):
+        if isinstance(raw, HTTPResponse) and not is_over(raw):
             endless = is_endless(raw.headers.get("content-type"), raw.status)
         notes = end_attempt(call, endless=endless)
-        if notes is not None and call.resumption is None:  # else the first response has its own
-            keep_slot(raw, notes)
+        if notes is None or call.resumption is not None:  # the first response has its own
+            return raw
+        return around(raw, lambda source: Slotted(source, notes))
 
     def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
-        """Resume a body that the caller streams where it breaks, or attach the story to its error.
+        """Resume a body that the caller streams where it breaks.
 
         Args:
             response: It is handed over.
             begin: As of ``Resumable``.
         """
         raw: Any = self.raw_of(response)
-        if not isinstance(raw, HTTPResponse):
+        if not isinstance(raw, HTTPResponse) or raw.closed:
             return response
-        if begins_events(raw.status, list(raw.headers.items())):
-            from .streams import watch_stream
+        lines = list(raw.headers.items())
+        if begins_events(raw.status, lines):
+            from ...engine.streams import whole_events
+            from .resume import resumed
 
-            return watch_stream(self, response, raw, begin)
-        from .resume import watch_body  # loaded with the first that is handed over open
+            events = whole_events(self.settings, raw.status, lines)
+        elif self.settings.resume and is_resumable(raw):
+            from .resume import resumed  # loaded with the first that is handed over open
 
-        return watch_body(self, response, raw, begin)
+            events = None
+        else:
+            return response
+        return self.stand_in(response, resumed(self, raw, begin, events))
 
     def _finish(self, call: Call, response: AnyResponse) -> None:
         """Attach the story to the response, and stop an outer retry loop."""

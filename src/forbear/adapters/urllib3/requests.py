@@ -1,9 +1,4 @@
-"""Port for requests: how an adapter sends once, reads a body, and raises what broke that.
-
-The socket raises when ``forbear.deadline`` is over. urllib3 turns that into its own error for a
-read timeout, and requests into a ConnectionError, so only the response can raise DeadlineExceeded.
-For the same reason the story of a body that broke is inside the error that requests makes.
-"""
+"""Port for requests: how an adapter sends once, reads a body, and raises what broke that."""
 
 from __future__ import annotations
 
@@ -17,12 +12,10 @@ from urllib3.util import Timeout
 
 from ...core.call import RECORD, Story
 from ...core.request import DEFAULT_PORTS
-from .errors import tree
 from .port import Urllib3Port
 from .request import Urllib3Request, as_text, origin_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from http.cookiejar import CookieJar
     from weakref import ref
 
@@ -39,42 +32,6 @@ if TYPE_CHECKING:
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
     Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
     Piece = TypeVar("Piece")
-
-
-class BodyDeadline(TimeoutError):
-    """The deadline ended a body. ``exceeded`` cannot be raised at once: it is an OSError too."""
-
-    def __init__(self, exceeded: Exception) -> None:
-        super().__init__("the time for reading is over")
-        self.exceeded = exceeded
-
-
-class StreamedResponse(requests.Response):
-    """A streamed response whose errors get the story and the class of those inside them.
-
-    The class of requests' own response is changed to this one: the same object, which pickles.
-    """
-
-    def iter_content(self, *arguments: Any, **named: Any) -> Iterator[Any]:
-        return explained(super().iter_content(*arguments, **named))
-
-
-def explained(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    try:
-        yield from pieces
-    except requests.RequestException as error:
-        found = list(tree(error))
-        for each in found:
-            if isinstance(each, BodyDeadline):
-                raise each.exceeded from error
-        for each in found:
-            story = getattr(each, RECORD, None)
-            if story is not None and each is not error:
-                setattr(error, RECORD, story)
-                for note in each.__dict__.pop("__notes__", ()):  # else shown twice in a traceback
-                    error.add_note(note)
-                break
-        raise
 
 
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
@@ -186,15 +143,6 @@ class RequestsPort(Urllib3Port[requests.Response]):
             return timeout
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         return Timeout(connect=connect, read=read)
-
-    def body_deadline_error(self, call: Call) -> Exception:
-        return BodyDeadline(super().body_deadline_error(call))
-
-    def watched(self, response: requests.Response, begin: Callable[[], Call]) -> requests.Response:
-        response = super().watched(response, begin)
-        if type(response) is requests.Response:
-            response.__class__ = StreamedResponse
-        return response
 
     def with_raw(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
         response.raw = raw

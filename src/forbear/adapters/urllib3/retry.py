@@ -11,15 +11,13 @@ False.
 
 from __future__ import annotations
 
-import socket
-from contextlib import suppress
 from copy import copy
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from urllib3 import HTTPResponse, util
-from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
+from urllib3 import util
+from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
 from ...core.call import RECORD
@@ -27,13 +25,12 @@ from ...core.checks import check_bool, check_number, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase
 from ...engine.calls import begin_call, ended, follow_policy, note_first_attempt, with_story
-from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.errors import classify_error, classify_status
 from ...engine.loop import settle
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS
 from ...engine.settings import DEFAULT_POLICY, Settings
 from ...limits.budget import RetryBudget
+from .deadlines import discard
 from .errors import classify
 from .request import Urllib3Request, field_lines, origin_at
 
@@ -358,31 +355,3 @@ class Retry(util.Retry):
 def redirects(redirect: Any) -> Any:
     """How many; urllib3 would bound None by ``total``, which counts no redirects here."""
     return REDIRECTS if redirect is None or redirect is True else redirect or 0
-
-
-def discard(response: Any, seconds: float = DRAIN_SECONDS) -> None:
-    """Drain a failed response within bounds or close it, so that its connection is in its pool."""
-    if not isinstance(response, HTTPResponse):  # over HTTP/2: it was read, and has no connection
-        return
-    sock, read = getattr(response.connection, "sock", None), getattr(response, "read1", None)
-    now, size = SYSTEM_CLOCK.true_monotonic, 0
-    ends_at = now() + min(seconds, DRAIN_SECONDS)
-    try:
-        # Old versions have no read1, and their read waits until it has all that it is asked for.
-        with suppress(HTTPError, OSError):
-            while sock is not None and read is not None and not response.closed:
-                left = ends_at - now()
-                if left <= 0 or size + (response.length_remaining or 0) > DRAIN_BYTES:
-                    break
-                sock.settimeout(left)
-                size += len(read(DRAIN_BYTES, decode_content=False))
-    finally:
-        if not response.closed:
-            with suppress(OSError):
-                if response.connection is None:
-                    # With release_conn=True the pool has the connection back already. The rest of
-                    # this response is still to come, and would be read as the next one's.
-                    with socket.fromfd(response.fileno(), socket.AF_INET, socket.SOCK_STREAM) as it:
-                        it.shutdown(socket.SHUT_RDWR)
-            with suppress(OSError):  # how the body of a failed response ends does not matter
-                response.close()

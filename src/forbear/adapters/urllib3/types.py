@@ -11,7 +11,7 @@ from ...engine.port import Port, StreamPort
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from ...core.call import Call, Story
+    from ...core.call import Call
     from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
     from ...engine.clock import Clock
@@ -40,20 +40,6 @@ class PartialBody(Protocol):
     def fields(self) -> tuple[tuple[str, str], ...]: ...
 
 
-class Begun(Protocol):
-    """The response that a stream of events has begun with (resume.py)."""
-
-    story: Story | None
-
-
-class Again(Protocol):
-    """A stream of events that is requested again (streams.py)."""
-
-    @property
-    def original(self) -> Begun: ...
-    def request(self, error: Exception | None) -> HTTPResponse | None: ...
-
-
 class Urllib3Port(Port[AnyResponse], StreamPort, Protocol[AnyResponse]):
     """The port that requests and urllib3 share (port.py)."""
 
@@ -68,7 +54,6 @@ class Urllib3Port(Port[AnyResponse], StreamPort, Protocol[AnyResponse]):
     def left(self, call: Call) -> float | None: ...
     def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-    def bound_reading(self, call: Call, raw: HTTPResponse) -> None: ...
     def drain(self, call: Call, response: AnyResponse) -> None: ...
-    def free_to_caller(self, call: Call, raw: HTTPResponse) -> None: ...
-    def keep_slot(self, call: Call, raw: HTTPResponse) -> None: ...
+    def free_to_caller(self, call: Call, raw: HTTPResponse) -> HTTPResponse: ...
+    def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse: ...
