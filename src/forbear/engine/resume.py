@@ -155,6 +155,7 @@ class Original(Protocol):
 
     def stream_of(self, response: Any) -> Source:
         """Return the raw bytes of a response that continues the body."""
+        ...
 
     def attach(self, story: Story) -> None:
         """Attach the story to the response."""

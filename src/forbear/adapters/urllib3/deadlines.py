@@ -188,11 +188,11 @@ def close_idle() -> None:
                     let_signals_through(error)
 
 
-class DeadlineHTTPPool(DeadlinePool, HTTPConnectionPool):
+class DeadlineHTTPPool(DeadlinePool, HTTPConnectionPool):  # pyright: ignore
     """A pool of connections to one http host."""
 
 
-class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):  # type: ignore[override]
+class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):  # type: ignore[override]  # pyright: ignore
     """A pool of connections to one https host."""
 
 

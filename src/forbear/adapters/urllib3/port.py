@@ -361,13 +361,15 @@ class Urllib3Port(Generic[AnyResponse]):
     def free_to_caller(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
         read_freely(raw, self.timeout_of(call))
-        is_bounded = call.context is not None and call.context.has_deadline()
-        if not is_bounded or not isinstance(raw, HTTPResponse) or raw.closed:
+        context = call.context
+        if context is None or not context.has_deadline():
+            return raw
+        if not isinstance(raw, HTTPResponse) or raw.closed:
             return raw
         from .bodies import within
 
         now = self.clock.monotonic()
-        left = max(call.context.deadline_on(self.clock, now) - now, LEAST)
+        left = max(context.deadline_on(self.clock, now) - now, LEAST)
         return within(raw, left, lambda: self.body_deadline_error(call))
 
     def body_deadline_error(self, call: Call) -> Exception:
