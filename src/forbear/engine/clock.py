@@ -280,9 +280,12 @@ def release(held: threading.Lock) -> None:
 
 def wake_from_anywhere(loop: AbstractEventLoop, sleep: Future[bool]) -> None:
     """End a sleep from any thread. RuntimeError: its loop is closed."""
-    from asyncio import _get_running_loop
+    from asyncio import get_running_loop
 
-    if _get_running_loop() is loop:
+    running = None
+    with suppress(RuntimeError):  # none runs here
+        running = get_running_loop()
+    if running is loop:
         wake(sleep, True)
     else:
         loop.call_soon_threadsafe(wake, sleep, True)

@@ -13,7 +13,7 @@ wrongly 401.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError, Task, _get_running_loop, current_task, sleep
+from asyncio import AbstractEventLoop, CancelledError, Task, current_task, sleep
 from contextlib import suppress
 from contextvars import Context, copy_context
 from math import inf
@@ -24,6 +24,7 @@ from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.calls import call_of, end_attempt, follow_policy
+from ...engine.clock import asyncio_loop
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished
 from ...engine.events import HEDGED
@@ -338,7 +339,7 @@ class Second:
         if self.is_over:  # interrupted while it was started
             return
         hedged, hedging = self.hedged, self.hedged.hedging
-        now, loop = hedging.clock.monotonic, _get_running_loop()
+        now, loop = hedging.clock.monotonic, asyncio_loop()
         self._prepare()
         try:
             with self._scope:
@@ -463,7 +464,7 @@ class Hedging:
         hedged.hedging, hedged.request, hedged.times = self, request, times
         hedged.started_at = started_at
         hedged.at = rings_at = started_at + times.delay
-        loop: Any = _get_running_loop()
+        loop: Any = asyncio_loop()
         hedged.task = None if loop is None else current_task(loop)
         if hedged.task is not None:
             alarms = self.of_thread.of(loop)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout, parse_url
+from urllib3.util.proxy import connection_requires_http_tunnel
 
 from ...core.call import RECORD
 from ...core.request import DEFAULT_PORTS
@@ -124,7 +125,8 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         if not copy.url.startswith("/") and copy.headers.get("Host") == parse_url(copy.url).netloc:
             copy.headers.discard("Host")  # from here on http.client writes it
         copy.pool = self.manager.connection_from_url(origin)
-        if self.manager._proxy_requires_url_absolute_form(parse_url(origin)):
+        proxy, config, scheme = self.manager.proxy, self.manager.proxy_config, copy.pool.scheme
+        if proxy is not None and not connection_requires_http_tunnel(proxy, config, scheme):
             path = origin.removesuffix(f":{DEFAULT_PORTS[copy.pool.scheme]}") + path
         copy.url = path
         view.pristine = copy

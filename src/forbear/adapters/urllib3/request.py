@@ -13,8 +13,6 @@ from ...core.request import Request, known_origin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from urllib3.util.timeout import _TYPE_DEFAULT
-
     from .types import PartialBody
 
 PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
@@ -85,10 +83,8 @@ def origin_at(url: str | None, pool: Any = None) -> str:
 
 def field_lines(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     """Field lines of a response, those of one name apart; empty if no decision reads any."""
-    names = getattr(headers, "_container", None)
-    if names is not None and READ_TEXT.isdisjoint(names):
-        return ()
-    return list(headers.items())
+    is_read = not READ_TEXT.isdisjoint(name.lower() for name in headers)
+    return list(headers.items()) if is_read else ()
 
 
 def clamped(configured: Timeout, each: float | None, left: float | None) -> Timeout:
@@ -105,7 +101,7 @@ def clamped(configured: Timeout, each: float | None, left: float | None) -> Time
     return Timeout(total=least(own.total, left), connect=connect, read=read)
 
 
-def least(configured: float | _TYPE_DEFAULT | None, other: float | None) -> float | None:
+def least(configured: Any, other: float | None) -> float | None:
     """The smaller of two timeouts; None means none, urllib3's default is the socket module's."""
     one = Timeout.resolve_default_timeout(configured)
     return min((each for each in (one, other) if each is not None), default=None)
