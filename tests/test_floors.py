@@ -34,7 +34,7 @@ HEIGHTS = [
 # A module that imports a third-party package has the package's name in its own, or stands here.
 IMPORTERS = {
     "anyio": r"(engine|adapters|testing)\..*",  # for asyncio and trio; httpx needs it anyway
-    "email_validator": r"engine\.options",  # contact=
+    "email_validator": r"engine\.contact",  # contact=
     "urllib3": r"requests|adapters\.urllib3\.requests|testing\.scripted",  # requests hands its classes through
     "requests": r"testing\.scripted",
     "pytest": r"pytest_plugin",

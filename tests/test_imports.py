@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import forbear
+from forbear.engine import option_checks
 
 from .processes import loaded_by, python
 
@@ -191,6 +192,18 @@ print(*sorted(set(sys.modules) - before))
     assert configured == "True [] 0 True"
     assert not foreign(set(loaded.split()))
     assert not set(loaded.split()) & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
+
+
+def test_an_option_loads_no_feature_but_its_own() -> None:
+    """Whoever names a client lets in no more than who does not, but for the checks."""
+    features = {f"forbear.{module}" for module in option_checks.FEATURES.values()}
+    make = "RetryTransport(name='orders', clock=SystemClock(), on_event=[], resume=False, {})"
+    imports = (
+        "from forbear.httpx import RetryTransport\nfrom forbear.engine.clock import SystemClock"
+    )
+    assert not loaded_by(make.format(""), after=imports) & features
+    own = loaded_by(make.format("pacing=forbear.Pacing()"), after=f"{imports}\nimport forbear")
+    assert own & features == {"forbear.limits.pacing"}
 
 
 @pytest.mark.slow

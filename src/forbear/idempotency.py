@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
 from .core.headers.structured import string_item
+from .core.option_checks import check_is
 from .core.origins import origin_from
 
 TYPE_CHECKING = False
@@ -272,3 +273,9 @@ def _lifetime(given: float) -> float:
             " write how long the server remembers a key, 86_400.0 for a day"
         )
     return float(given)
+
+
+def check(value: object) -> IdempotencyKeys:
+    """Check the option ``idempotency``."""
+    code = 'IdempotencyKeys(origins=["https://api.example.com"])'
+    return check_is("idempotency", value, IdempotencyKeys, "IdempotencyKeys(), or None", code)

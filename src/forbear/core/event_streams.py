@@ -30,6 +30,7 @@ from .headers.fields import (
     number,
 )
 from .headers.ranges import Part
+from .option_checks import check_is
 from .outcome import Failure, FailureKind, Hint, Phase
 
 TYPE_CHECKING = False
@@ -105,6 +106,17 @@ class EventStreams(Frozen):
         check_positive_int("max_event_bytes", max_event_bytes, "; 65536 is usual")
         self._set(first_event_timeout=first_event_timeout, resume=resume)
         self._set(max_event_bytes=max_event_bytes)
+
+
+def check(value: object) -> EventStreams:
+    """Check the option ``event_streams``."""
+    return check_is(
+        "event_streams",
+        value,
+        EventStreams,
+        "EventStreams(), or None for the default",
+        "EventStreams()",
+    )
 
 
 class ErrorEvent(Exception):

@@ -1,6 +1,6 @@
 """Settings: the defaults of all options, and what a transport makes of its own.
 
-Each option is explained, and checked, in options.py.
+Each option is explained in options.py, and checked by what option_checks.py names.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Settings:
         if not isinstance(policy, RetryPolicy) or any(
             name != "gate" or type(value) is not RetryGate for name, value in options.items()
         ):
-            from .options import check_options
+            from .option_checks import check_options
 
             given = check_options(who, policy, options, defaults, awaits=awaits, hedges=hedges)
         self.hedge: Hedge | None = given["hedge"]

@@ -32,6 +32,7 @@ from ..core.checks import (
     shown,
     suggesting,
 )
+from ..core.option_checks import check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from . import Locked
@@ -517,6 +518,13 @@ def is_origin_failure(failure: Failure | None) -> bool | None:
     if status >= 500 or status < 400:  # below 400: ``retry_if`` calls it a failure
         return True
     return None if failure.is_throttle else False
+
+
+def check(value: object) -> CircuitBreaker:
+    """Check the option ``breaker``."""
+    return check_is(
+        "breaker", value, CircuitBreaker, "a CircuitBreaker, or None for none", "CircuitBreaker()"
+    )
 
 
 class BreakerLimit(Limit):

@@ -20,6 +20,7 @@ from random import random as system_random
 from ..core.backoff import Exponential
 from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
+from ..core.option_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
@@ -204,6 +205,25 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
     ):
         if value > 1:
             raise ValueError(f"{name} must be at most 1, got {shown(value)}; {why}")
+
+
+METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
+    "deposit": ("scope", "now"),
+    "spend": ("scope", "cost", "now"),
+    "refund": ("scope", "cost"),
+}
+
+
+def check(budget: Budget) -> Budget:
+    """Check the option ``budget``, which may be a class of the user's own."""
+    check_made("budget", budget, "RetryBudget()")
+    if not all(hasattr(budget, name) for name in (*METHODS, "hinted_cost")):
+        raise TypeError(
+            "budget must be a RetryBudget or a RedisBudget, or None for no limit, got"
+            f" {shown(budget)}"
+        )
+    check_methods("budget", budget, METHODS)
+    return budget
 
 
 class BudgetLimit(Limit):

@@ -26,6 +26,7 @@ from ..core.checks import (
     rebuilt,
     suggesting,
 )
+from ..core.option_checks import check_is
 from ..core.outcome import Reason
 from ..core.request import check_scope
 from ..errors import RetryRefused
@@ -450,6 +451,17 @@ class ConcurrencyLimit(Locked):
 
 
 OPTIONS = ("most", "adaptive", "least", "start", "scope", "max_waiting", "releases")
+
+
+def check(value: object) -> ConcurrencyLimit:
+    """Check the option ``concurrency``."""
+    return check_is(
+        "concurrency",
+        value,
+        ConcurrencyLimit,
+        "a ConcurrencyLimit, or None for none",
+        "ConcurrencyLimit()",
+    )
 
 
 class SlotLimit(Limit):

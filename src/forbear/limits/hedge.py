@@ -26,6 +26,7 @@ from ..core.checks import (
     suggesting,
     texts,
 )
+from ..core.option_checks import check_is
 from ..core.outcome import IDEMPOTENT_METHODS
 from . import Locked
 
@@ -145,6 +146,11 @@ class Hedge(Locked):
         # A copy in another process begins to learn anew. Its public attributes are its options.
         options = {name: value for name, value in vars(self).items() if name[0] != "_"}
         return rebuilt, (Hedge, options)
+
+
+def check(value: object) -> Hedge:
+    """Check the option ``hedge``."""
+    return check_is("hedge", value, Hedge, "a Hedge, or None for none", "Hedge()")
 
 
 class Times(Locked):

@@ -11,6 +11,7 @@ from itertools import count
 from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
 from ..core.checks import check_choice, rebuilt, suggesting, texts
+from ..core.option_checks import check_is
 from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused
@@ -161,6 +162,12 @@ class Origins(Locked):
     def __reduce__(self) -> tuple[object, ...]:
         # A copy in another process knows no origin that rests.
         return rebuilt, (Origins, {"origins": self.listed, "choose": self.choose})
+
+
+def check(value: object) -> Origins:
+    """Check the option ``origins``."""
+    code = 'Origins(["https://a", "https://b"])'
+    return check_is("origins", value, Origins, f"{code}, or None", code)
 
 
 class OriginsLimit(Limit):

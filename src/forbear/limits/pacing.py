@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
+from ..core.option_checks import check_is
 from ..core.request import check_scope
 from . import Locked
 from .scopes import key_of
@@ -250,6 +251,11 @@ class Pacing(Locked):
     def __reduce__(self) -> tuple[object, ...]:
         # A copy in another process begins to learn anew.
         return rebuilt, (Pacing, {"reserve": self.reserve, "scope": self.scope})
+
+
+def check(value: object) -> Pacing:
+    """Check the option ``pacing``."""
+    return check_is("pacing", value, Pacing, "a Pacing, or None for none", "Pacing()")
 
 
 class PacingLimit(Limit):

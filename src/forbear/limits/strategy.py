@@ -9,6 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import PLUGIN_ERROR, Call, Limit, Plan
+from ..core.checks import shown
+from ..core.option_checks import check_has, check_made, check_methods
 from ..core.outcome import GiveUp, Reason
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
@@ -16,6 +18,35 @@ from ..errors import RetryRefused
 if TYPE_CHECKING:
     from ..core.outcome import Failure
     from ..core.strategy import RetryStrategy
+
+
+METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
+    "acquire_initial_token": ("scope", "now"),
+    "refresh_token": ("token", "failure", "now", "latest="),
+    "record_success": ("token", "now"),
+    "release": ("token", "now"),
+}
+
+
+def check(strategy: RetryStrategy) -> RetryStrategy:
+    """Check the option ``strategy``: the user's own may lack a method."""
+    check_made("strategy", strategy, "AwsStandard()")
+    check_has("strategy", strategy, METHODS)
+    check_quiet(strategy)
+    check_methods("strategy", strategy, METHODS)
+    return strategy
+
+
+def check_quiet(strategy: RetryStrategy) -> None:
+    try:
+        _ = strategy.quiet
+    except AttributeError as error:
+        raise TypeError(
+            f"strategy has no attribute quiet, got {shown(strategy)}; write quiet = True if nothing"
+            " needs to be recorded of a call that succeeds at once, else False"
+        ) from error
+    except Exception:  # raised by a property: the first call will raise it again
+        return
 
 
 class Asked:

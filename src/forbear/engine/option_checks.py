@@ -1,0 +1,138 @@
+"""Option checks: each option that a transport is given, checked before anything is sent.
+
+Loaded with the first transport that is given one. An option that is a feature's is checked by the
+feature, which is loaded only where it is given.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from ..core.checks import check_bool, check_takes, shown, tool
+from ..core.option_checks import check_has, check_is, check_no_class
+from ..core.policy import RetryPolicy
+from ..limits.gate import RetryGate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Options that are a feature's: the module whose ``check`` returns what is kept of the value.
+FEATURES = {
+    "strategy": "limits.strategy",
+    "budget": "limits.budget",
+    "breaker": "limits.breaker",
+    "origins": "limits.origins",
+    "hedge": "limits.hedge",
+    "concurrency": "limits.concurrency",
+    "pacing": "limits.pacing",
+    "event_streams": "core.event_streams",
+    "idempotency": "idempotency",
+    "contact": "engine.contact",
+}
+# The arguments of functions that users write.
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "retry_if": ("response",),
+    "before_attempt": ("request", "attempt"),
+    "random": (),
+}
+REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, beside gate and hedge
+
+
+def check_options(
+    who: str,
+    policy: object,
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    *,
+    awaits: bool,
+    hedges: bool,
+) -> dict[str, Any]:
+    """Check the policy and the options of the class ``who``; return all options.
+
+    Raises:
+        TypeError, ValueError: What is wrong with them, and what to write instead.
+    """
+    if not options.keys() <= defaults.keys():
+        raise TypeError(tool("migration").unknown(who, options, defaults))
+    given = {**defaults, **options}
+    if not isinstance(policy, RetryPolicy):
+        raise TypeError(
+            f"policy must be a RetryPolicy, got {shown(policy)}: write"
+            f" policy={tool('migration').policy_of(policy)}"
+        )
+    for option, module in FEATURES.items():
+        if given[option] is not None:
+            given[option] = import_module(f"forbear.{module}").check(given[option])
+    check_plain(given)
+    if given["strategy"] is not None:
+        check_alone(given, defaults)
+    for option in () if awaits else ("retry_if", "before_attempt"):
+        if is_async(given[option]):
+            raise TypeError(
+                f"{who} is synchronous and would not await {option}, got the coroutine"
+                f" function {shown(given[option])}; give it a plain function"
+            )
+    if given["hedge"] is not None and not hedges:
+        raise TypeError(
+            f"{who} takes no hedge: only AsyncRetryTransport does, of forbear.httpx and"
+            " forbear.httpx2. On a synchronous client every call that could be hedged would"
+            " need a thread"
+        )
+    return given
+
+
+def check_plain(given: dict[str, Any]) -> None:
+    """Check the options that are no feature's."""
+    gate, clock = given["gate"], given["clock"]
+    if gate is not ... and gate is not None:
+        check_is("gate", gate, RetryGate, "a RetryGate, or None for none", "RetryGate()")
+    for option, takes in FUNCTIONS.items():
+        if given[option] is not None:
+            check_takes(option, given[option], *takes)
+    if clock is not None:
+        check_no_class("clock", clock)
+        check_has("clock", clock, ("monotonic", "time", "sleep", "asleep"))
+    listeners = given["on_event"]
+    if callable(listeners):
+        raise TypeError(
+            f"on_event must be a list of functions, got one: write on_event=[{shown(listeners)}]"
+        )
+    given["on_event"] = listeners = tuple(listeners)
+    for listener in listeners:
+        check_takes("on_event", listener, "event")
+    for listener in filter(is_async, listeners):
+        raise TypeError(
+            f"on_event must be plain functions, got the coroutine function {shown(listener)}, which"
+            " nobody would await; start a task in a plain function"
+        )
+    for option in ("body_buffer", "prefetch"):
+        size = given[option]
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(size)}")
+    for option in ("resume", "announce_attempts", "stop_outer_retries"):
+        check_bool(option, given[option])
+
+
+def check_alone(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse a strategy in addition to what it replaces."""
+    if given["gate"] is not ... and given["gate"] is not None:
+        raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
+    for option in REPLACED:
+        if given[option] != defaults[option]:
+            raise ValueError(
+                f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself"
+            )
+    if given["hedge"] is not None:
+        raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
+
+
+def is_async(function: object) -> bool:
+    """Is it a coroutine function, a ``functools.partial`` of one, or an object called as one?"""
+    while isinstance(function, partial):
+        function = function.func
+    return iscoroutinefunction(function) or iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # inspected, not tested for
+    )
