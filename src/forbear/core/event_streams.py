@@ -68,8 +68,7 @@ class EventStreams(Frozen):
     response is handed over when its first complete event is there; comments, pings and blank lines
     do not count. A stream that breaks or ends before, begins with an error event of a vendor in
     ``RetryPolicy.vendors``, or stays silent for too long is a failed attempt. A compressed stream
-    is handed over at once. With requests and urllib3 it needs urllib3 2.2, since older ones cannot
-    read just what has come. Immutable, so it may serve several clients and threads.
+    is handed over at once. Immutable, so it may serve several clients and threads.
 
     Args:
         first_event_timeout: Seconds to wait for the first event after the response has begun, more

@@ -71,8 +71,7 @@ class Live:
         sock = self._bound_socket()
         self._has_broken = True
         try:
-            # Old urllib3 has no read1, and reads until it has so many bytes.
-            piece: bytes = (getattr(raw, "read1", None) or raw.read)(PIECE, decode_content=False)
+            piece: bytes = raw.read1(PIECE, decode_content=False)
         except ReadTimeoutError as timeout:
             if self.late is None or SYSTEM_CLOCK.true_monotonic() < self.ends_at:
                 raise

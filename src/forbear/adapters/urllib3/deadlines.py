@@ -97,8 +97,7 @@ def drain(raw: HTTPResponse, ends_at: float) -> None:
     """Read what is left of a response, if that is little and quick."""
     sock: Any = raw.connection and socket_of(raw)
     size = 0
-    # Old versions have no read1, and their read waits until it has all that it is asked for.
-    while sock is not None and hasattr(raw, "read1") and not raw.closed:
+    while sock is not None and not raw.closed:
         left = ends_at - SYSTEM_CLOCK.true_monotonic()
         if left <= 0 or size + (raw.length_remaining or 0) > DRAIN_BYTES:
             return
