@@ -549,7 +549,7 @@ class Shared:
 
     def breaker_faults(self):
         breaker, circuits = self.breaker, self.breaker._circuits
-        if any(circuit.probes for circuit in circuits.values()):
+        if any(circuit.probe for circuit in circuits.values()):
             yield "a permit is out"
         if breaker._unhealthy != {at: one for at, one in circuits.items() if not one.is_healthy}:
             yield "the breaker does not know who is unhealthy"

@@ -236,11 +236,9 @@ BREAKER: Rows = [
     ({"failure_rate": "half"}, TypeError, "failure_rate must be a number"),
     ({"window": 0}, ValueError, "window must be more than 0"),
     ({"open_for": NAN}, ValueError, "open_for"),
-    ({"max_open_for": 0.1}, ValueError, "max_open_for must be at least open_for (0.5 s), got 0.1"),
-    ({"probes": True}, TypeError, "probes must be a whole number, got True"),
+    ({"minimum_calls": True}, TypeError, "minimum_calls must be a whole number, got True"),
+    ({"success_threshold": 3}, TypeError, "its arguments are consecutive_failures, failure_rate,"),
     ({"minimum_calls": 0}, ValueError, "minimum_calls must be at least 1, got 0"),
-    ({"successes_to_close": 0}, ValueError, "successes_to_close must be at least 1, got 0"),
-    ({"probe_timeout": 0}, ValueError, "probe_timeout must be more than 0 seconds"),
     ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),
 ]
 

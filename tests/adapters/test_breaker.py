@@ -33,7 +33,7 @@ ONCE = RetryPolicy(max_attempts=1)
 
 def a_breaker(failures, **fields):
     """A breaker that opens after so many failures in a row, for 30 s."""
-    slow = {"failure_rate": None, "open_for": 30.0, "max_open_for": 300.0}
+    slow = {"failure_rate": None, "open_for": 30.0}
     return CircuitBreaker(failures, **{**slow, **fields})
 
 
@@ -192,12 +192,11 @@ async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapt
 
 
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
-@pytest.mark.parametrize("probes", [1, 3])
-async def test_a_crowd_half_open(adapter, server, probes):
-    """64 at once over the wire: at most ``probes`` in flight, the others refused."""
+async def test_a_crowd_half_open(adapter, server):
+    """64 at once over the wire: one probe, and the others are refused until it has ended."""
     server.script("/down", 503)
-    server.script("/crowd", "200;delay=30")
-    breaker = a_breaker(1, open_for=0.05, probes=probes, successes_to_close=10_000)
+    server.script("/crowd", "200;delay=300")
+    breaker = a_breaker(1, open_for=0.05)
     origin = server.url
     async with adapter.client(policy=ONCE, breaker=breaker, budget=None) as client:
         await outcome(adapter, client, url=server.url + "/down")
@@ -211,11 +210,11 @@ async def test_a_crowd_half_open(adapter, server, probes):
         await adapter.together(64, ask)
     arrived = server.requests("/crowd")
     assert len(found) == 64
-    assert 1 <= len(arrived) == found.count(200)
+    assert len(arrived) == found.count(200) >= 1
     assert sum(isinstance(each, adapter.CircuitOpenError) for each in found) == 64 - len(arrived)
-    # Each answer takes 30 ms: within that time at most ``probes`` arrive.
+    # Its answer takes 300 ms, and closes the circuit: until then nothing else arrives.
     times = sorted(entry.started_at for entry in arrived)
-    assert all(times[i + probes] - times[i] >= 0.025 for i in range(len(times) - probes))
+    assert all(later - times[0] >= 0.25 for later in times[1:])
 
 
 @pytest.mark.smoke

@@ -109,7 +109,7 @@ async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, wa
             got = await cancelled_at(n, reading, natively=adapter.name == "aiohttp")
             assert adapter.is_idle(client), n
             assert (slots.in_flight(), slots.waiting(), gate.held()) == (0, 0, 0), n
-            assert not any(circuit.probes for circuit in breaker._circuits.values()), n
+            assert not any(circuit.probe for circuit in breaker._circuits.values()), n
             assert not adapter.retrying(client).port.settings.sleeper.waiting(), n
             assert tasks_of(adapter) == tasks, n
         if got is not None:

@@ -75,7 +75,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     """Tokens never below zero; nothing held or taken at the end; records and events say what was."""
     gate = RetryGate()
     # It opens now and then. A 429 and a cancellation say nothing of an origin, and release a permit.
-    breaker = CircuitBreaker(3, open_for=0.01, successes_to_close=3)
+    breaker = CircuitBreaker(3, open_for=0.01)
     budget = RetryBudget(ratio=0.5, floor_per_second=50, burst=10)
     slots = ConcurrencyLimit(20, least=10)  # fewer than there are threads and tasks
     inner, ended, attempts = Unsteady(budget), Counter(), Counter()
@@ -154,7 +154,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     assert budget.lowest(time.monotonic()) >= 0
     assert gate.held() == 0
     assert (slots.in_flight(), slots.waiting()) == (0, 0)
-    assert [circuit.probes for circuit in breaker._circuits.values() if circuit.probes] == []
+    assert [circuit.probe for circuit in breaker._circuits.values() if circuit.probe] == []
 
 
 @pytest.mark.release

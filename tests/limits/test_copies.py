@@ -71,8 +71,7 @@ SHARED: list[tuple[Any, dict[str, Any], Any, str, str]] = [
     (
         CircuitBreaker,
         {"consecutive_failures": 1, "failure_rate": 0.25, "window": 7.0, "minimum_calls": 9}
-        | {"open_for": 3.0, "max_open_for": 8.0, "probes": 2, "successes_to_close": 4}
-        | {"probe_timeout": 5.0, "mode": "observe"},
+        | {"open_for": 3.0, "mode": "observe"},
         trip,
         "<CircuitBreaker closed, observing>",
         "<CircuitBreaker 1 open, 1 half-open, observing>",

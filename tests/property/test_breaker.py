@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from forbear import CircuitBreaker
-from forbear.limits.breaker import TRANSITIONS, CircuitState, Transition
+from forbear.limits.breaker import PROBE_TIMEOUT, TRANSITIONS, CircuitState, Transition
 
 ORIGINS = st.sampled_from(["http://a:80", "http://b:80"])
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -39,9 +39,6 @@ numbers = st.fixed_dictionaries(
         "window": st.floats(1, 20),
         "minimum_calls": st.integers(1, 6),
         "open_for": st.floats(0.5, 20),
-        "probes": st.integers(1, 3),
-        "successes_to_close": st.integers(1, 3),
-        "probe_timeout": st.floats(1, 60),
     }
 )
 
@@ -99,11 +96,11 @@ class BreakerLaws(RuleBasedStateMachine):
             return multiple()
         assert (permit > 0) == (state is HALF_OPEN)
         if permit:
-            self.out[origin][permit] = self.now + self.breaker.probe_timeout
+            self.out[origin][permit] = self.now + PROBE_TIMEOUT
             in_flight = [
                 number for number, expires_at in self.out[origin].items() if expires_at > self.now
             ]
-            assert len(in_flight) <= self.breaker.probes
+            assert len(in_flight) <= 1
         return Sent(origin, self.now, permit)
 
     @rule(call=consumes(calls), hint=st.one_of(st.none(), st.floats(0, 100)))
@@ -145,7 +142,7 @@ class BreakerLaws(RuleBasedStateMachine):
     def forget(self, call: Sent) -> None:
         """Its holder is gone without a word."""
 
-    @rule(seconds=st.floats(0, 40))
+    @rule(seconds=st.floats(0, 80))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
@@ -154,11 +151,7 @@ class BreakerLaws(RuleBasedStateMachine):
         """Whatever was cancelled or forgotten: after its time and all permits someone may go."""
         if self.states.get(origin, CLOSED) is CLOSED:
             return
-        later = (
-            self.now
-            + max(self.breaker.refused_for(origin, self.now), self.breaker.probe_timeout)
-            + 1.0
-        )
+        later = self.now + max(self.breaker.refused_for(origin, self.now), PROBE_TIMEOUT) + 1.0
         assert self.breaker.refused_for(origin, later) == 0.0
 
     @invariant()

@@ -252,10 +252,6 @@ def breakers() -> None:
         window=60,
         minimum_calls=50,
         open_for=10,
-        max_open_for=120.0,
-        probes=2,
-        successes_to_close=2,
-        probe_timeout=30.0,
         mode="observe",
     )
     assert_type(breaker.state("http://a:80", 0.0) == "open", bool)

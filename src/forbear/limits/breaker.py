@@ -5,12 +5,12 @@ One circuit per origin; only origins that failed are kept.
     state      trigger            next       caused by
     closed     TOO_MANY_FAILURES  open       an attempt that was sent since the circuit closed
     open       TIME_IS_UP         half-open  the first call that asks to send after ``until``
-    half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long
-    half-open  PROBES_SUCCEEDED   closed     the holder of the last of ``successes_to_close``
+    half-open  PROBE_FAILED       open       the holder of the permit; open for twice as long
+    half-open  PROBE_SUCCEEDED    closed     the holder of the permit
 
 TRANSITIONS is this table, and nothing else sets a state. An attempt sent before the last transition
 says how the origin was, so it causes none, and one without a permit should not have been sent.
-Each transition begins a generation of permits, because earlier ones say nothing of the new state.
+Each transition voids the permit that is out, because it says nothing of the new state.
 
 The circuit has no lock, because the breaker calls it inside its own. Instants are monotonic.
 """
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 
 SLICES = 10  # of the window, which slides by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
-# Seconds that a refusal names while all permits are out: most responses take less.
+# Seconds that a refusal names while the permit is out: most responses take less.
 PROBE_ESTIMATE = 1.0
-GROWTH = 2.0  # of the time open while probes fail, up to max_open_for
+PROBE_TIMEOUT = 60.0  # seconds after which another probe replaces one that has not ended
+GROWTH = 2.0  # of the time open after a probe has failed
 JITTER = 0.2  # of the time open, to both sides
 
 
@@ -66,7 +67,7 @@ class Trigger(Enum):
     TOO_MANY_FAILURES = "too many failures"
     TIME_IS_UP = "time is up"
     PROBE_FAILED = "probe failed"
-    PROBES_SUCCEEDED = "probes succeeded"
+    PROBE_SUCCEEDED = "probe succeeded"
 
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -74,7 +75,7 @@ TRANSITIONS = {
     (CLOSED, Trigger.TOO_MANY_FAILURES): OPEN,
     (OPEN, Trigger.TIME_IS_UP): HALF_OPEN,
     (HALF_OPEN, Trigger.PROBE_FAILED): OPEN,
-    (HALF_OPEN, Trigger.PROBES_SUCCEEDED): CLOSED,
+    (HALF_OPEN, Trigger.PROBE_SUCCEEDED): CLOSED,
 }
 
 
@@ -106,13 +107,13 @@ class Circuit:
     Attributes:
         since: Instant of the last transition.
         until: While open: when probes may be sent.
-        probes: Permits that are out, and when each one expires.
+        probe: The permit that is out, 0 if none is.
         failures: In a row since the last success, while closed.
     """
 
     __slots__ = (
-        "_asked_until", "_calls", "_failed", "_open_for", "_slices", "_successes",
-        "failures", "origin", "probes", "since", "state", "until",
+        "_asked_until", "_calls", "_failed", "_probe_until", "_slices",
+        "failures", "origin", "probe", "since", "state", "until",
     )  # fmt: skip
 
     def __init__(self, origin: str) -> None:
@@ -120,9 +121,8 @@ class Circuit:
         self.state = CLOSED
         self.since = self.until = -inf
         self.failures = 0
-        self.probes: dict[int, float] = {}
-        self._successes = 0
-        self._open_for = 0.0  # seconds it was open for the last time; 0 once it has closed
+        self.probe = 0
+        self._probe_until = -inf  # when the permit expires
         self._asked_until = -inf  # by hints of the failures in a row
         self._slices: list[list[int]] = []  # number in time, calls, failed; empty: no window
         self._calls = self._failed = 0  # their sums
@@ -132,27 +132,24 @@ class Circuit:
         """Closed, and nothing to count: successes need not be recorded."""
         return self.state is CLOSED and not self.failures and not self._slices
 
-    def refused_for(self, limits: CircuitBreaker, now: float) -> float:
+    def refused_for(self, now: float) -> float:
         """Seconds until a call may be sent, 0 if now; changes nothing."""
         if self.state is OPEN:
             return max(0.0, self.until - now)
-        if self.state is HALF_OPEN:
-            expiries = [until for until in self.probes.values() if until > now]
-            if len(expiries) >= limits.probes:
-                return min(PROBE_ESTIMATE, min(expiries) - now)
+        if self.probe:
+            return max(0.0, min(PROBE_ESTIMATE, self._probe_until - now))
         return 0.0
 
-    def admit(self, limits: CircuitBreaker, permit: int, now: float) -> Admission:
+    def admit(self, permit: int, now: float) -> Admission:
         """Let a call send, with this permit if one is needed, or refuse it."""
         edge = None
         if self.state is OPEN and now >= self.until:
             edge = self._move(Trigger.TIME_IS_UP, now)
         if self.state is CLOSED:
             return ADMITTED
-        if refused_for := self.refused_for(limits, now):
+        if refused_for := self.refused_for(now):
             return Admission(0, refused_for, edge)
-        self.probes = {number: until for number, until in self.probes.items() if until > now}
-        self.probes[permit] = now + limits.probe_timeout
+        self.probe, self._probe_until = permit, now + PROBE_TIMEOUT
         return Admission(permit, 0.0, edge)
 
     def succeed(
@@ -165,12 +162,9 @@ class Circuit:
                 self._asked_until = -inf
                 if limits.failure_rate is not None:
                     self._count(limits, now, failed=0)
-        elif self.probes.pop(permit, None) is not None:
-            self._successes += 1
-            if self._successes >= limits.successes_to_close:
-                self._open_for = 0.0
-                self._asked_until = -inf
-                return self._move(Trigger.PROBES_SUCCEEDED, now)
+        elif self._is_probe(permit):
+            self._asked_until = -inf
+            return self._move(Trigger.PROBE_SUCCEEDED, now)
         return None
 
     def fail(
@@ -186,10 +180,7 @@ class Circuit:
 
         ``draw``, from 0 to 1, makes the time open random, so that a fleet does not probe in step.
         """
-        if self.state is CLOSED:
-            counts = sent_at >= self.since
-        else:
-            counts = self.probes.pop(permit, None) is not None
+        counts = sent_at >= self.since if self.state is CLOSED else self._is_probe(permit)
         if hint is not None and (counts or self.state is OPEN):
             self._asked_until = max(self._asked_until, now + min(hint, LONGEST_HINT))
             self.until = max(self.until, self._asked_until)
@@ -209,6 +200,9 @@ class Circuit:
             return None
         return self._open(Trigger.TOO_MANY_FAILURES, limits, self.failures, rate, now, draw)
 
+    def _is_probe(self, permit: int) -> bool:
+        return permit != 0 and permit == self.probe
+
     def _open(
         self,
         trigger: Trigger,
@@ -218,9 +212,9 @@ class Circuit:
         now: float,
         draw: float,
     ) -> Transition:
-        self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
+        open_for = limits.open_for * (GROWTH if trigger is Trigger.PROBE_FAILED else 1)
         jitter = 1 - JITTER + 2 * JITTER * draw
-        self.until = max(now + self._open_for * jitter, self._asked_until)
+        self.until = max(now + open_for * jitter, self._asked_until)
         edge = self._move(trigger, now)
         return edge._replace(failures=failures, failure_rate=rate, open_for=self.until - now)
 
@@ -228,9 +222,8 @@ class Circuit:
         before = self.state
         self.state = TRANSITIONS[before, trigger]
         self.since = now
-        self.failures = self._successes = self._calls = self._failed = 0
+        self.failures = self._calls = self._failed = self.probe = 0
         self._slices = []
-        self.probes = {}
         return Transition(self.origin, before, self.state, 0, None, None)
 
     def _count(self, limits: CircuitBreaker, now: float, failed: int) -> None:
@@ -270,8 +263,8 @@ class CircuitBreaker(Locked):
     ``total_timeout`` if one of them is shorter.
 
     While open, every call is refused at once with the library's ``CircuitOpenError``; its
-    ``retry_after`` says for how long. Then the circuit is half-open: at most ``probes`` calls at
-    once are sent. A probe that fails opens the circuit again, for twice as long.
+    ``retry_after`` says for how long. Then the circuit is half-open: one call is sent. If
+    it succeeds, the circuit closes. If it fails, the circuit opens again, for twice as long.
 
     The defaults were found by simulation: a circuit that is open for longer than a second costs
     more calls than it spares (docs/guides/breaker.md).
@@ -285,11 +278,6 @@ class CircuitBreaker(Locked):
         minimum_calls: Calls in the window below which the rate says nothing; at least 1.
         open_for: Seconds until the first probe, ±20 %; longer if the origin asked for more, up to
             an hour.
-        max_open_for: Seconds up to which ``open_for`` doubles while probes fail, ±20 %; None: twice
-            ``open_for``.
-        probes: Most calls in flight while half-open; at least 1.
-        successes_to_close: Probes that must succeed; at least 1.
-        probe_timeout: Seconds after which a probe that has not ended is replaced by another one.
         mode: "enforce", or "observe": keep states and emit transitions, but refuse nothing.
 
     Raises:
@@ -306,10 +294,6 @@ class CircuitBreaker(Locked):
         window: float = 5.0,
         minimum_calls: int = 20,
         open_for: float = 0.5,
-        max_open_for: float | None = None,
-        probes: int = 1,
-        successes_to_close: int = 1,
-        probe_timeout: float = 60.0,
         mode: Literal["enforce", "observe"] = "enforce",
     ) -> None:
         if consecutive_failures is not None:
@@ -324,27 +308,16 @@ class CircuitBreaker(Locked):
                 "give consecutive_failures= or failure_rate=: nothing else opens a circuit"
             )
         check_positive_int("minimum_calls", minimum_calls)
-        check_positive_int("probes", probes)
-        check_positive_int("successes_to_close", successes_to_close)
         check_duration("window", window, zero=False)
         check_duration("open_for", open_for, zero=False)
-        check_duration("probe_timeout", probe_timeout, zero=False)
-        check_duration("max_open_for", max_open_for, none="twice open_for", zero=False)
-        if max_open_for is not None and max_open_for < open_for:
-            least = f"open_for ({open_for:g} s)"
-            raise ValueError(f"max_open_for must be at least {least}, got {shown(max_open_for)}")
         check_choice("mode", mode, ("enforce", "observe"))
         self.consecutive_failures = consecutive_failures
         self.failure_rate = failure_rate
         self.window = window
         self.minimum_calls = minimum_calls
         self.open_for = open_for
-        self.max_open_for = 2 * open_for if max_open_for is None else max_open_for
-        self.probes = probes
-        self.successes_to_close = successes_to_close
-        self.probe_timeout = probe_timeout
         self.mode = mode
-        self._fades_after = max(FADE, window, probe_timeout)
+        self._fades_after = max(FADE, window)
         self._numbers = count(1)
         self._begin()
         super().__init__()
@@ -372,7 +345,7 @@ class CircuitBreaker(Locked):
             return 0.0
         with self._lock:
             circuit = self._unhealthy.get(origin)
-            return 0.0 if circuit is None else circuit.refused_for(self, now)
+            return 0.0 if circuit is None else circuit.refused_for(now)
 
     def states(self, now: float) -> dict[str, CircuitState]:
         """Return the states of all origins whose circuit is not closed."""
@@ -391,7 +364,7 @@ class CircuitBreaker(Locked):
                 if circuit is None:
                     return ADMITTED
                 self._used(circuit)
-                admission = circuit.admit(self, next(self._numbers), now)
+                admission = circuit.admit(next(self._numbers), now)
                 self._settle(circuit, admission.edge, now)
                 return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
             except BaseException:  # interrupted: half of a change is worse than none
@@ -439,8 +412,8 @@ class CircuitBreaker(Locked):
         """Take back the permit of an attempt that says nothing of its origin."""
         with self._lock:
             circuit = self._circuits.get(origin)
-            if circuit is not None:
-                circuit.probes.pop(permit, None)
+            if circuit is not None and circuit.probe == permit:
+                circuit.probe = 0
 
     def _used(self, circuit: Circuit) -> Circuit:
         """Keep the circuit as the one used most recently. With the lock held."""
@@ -486,7 +459,7 @@ class CircuitBreaker(Locked):
     def after_fork(self) -> None:
         super().after_fork()
         for circuit in self._circuits.values():
-            circuit.probes = {}  # they are in flight in the parent
+            circuit.probe = 0  # it is in flight in the parent
 
     def __repr__(self) -> str:
         with self._lock:
@@ -501,8 +474,7 @@ class CircuitBreaker(Locked):
 
 
 OPTIONS = (
-    "consecutive_failures", "failure_rate", "window", "minimum_calls", "open_for", "max_open_for",
-    "probes", "successes_to_close", "probe_timeout", "mode",
+    "consecutive_failures", "failure_rate", "window", "minimum_calls", "open_for", "mode",
 )  # fmt: skip
 
 
