@@ -3,10 +3,11 @@
 A test asks for ``adapter`` and is run over each lane; which ones is decided in ``parametrize``, and
 nowhere else:
 
-- full lanes (httpx sync, httpx asyncio, aiohttp, requests, urllib3) run every test;
-- httpx2 and trio share their code with the full lanes, so httpx2 sync and httpx2 on trio run the
-  tests marked ``smoke``: one for each promise, and one for each exit of the loop (success, give-up,
-  the caller's exception, cancellation while sending and while sleeping, closed while waiting);
+- full lanes (httpx sync, httpx asyncio, aiohttp, urllib3) run every test;
+- the others share their code with these, so httpx2 sync, httpx2 on trio and requests run the tests
+  marked ``smoke``: one for each promise, and one for each exit of the loop (success, give-up, the
+  caller's exception, cancellation while sending and while sleeping, closed while waiting); requests
+  also conformance and bodies, and what names it;
 - ``-m smoke`` runs those on these lanes, ``-k httpx2`` all that httpx2 runs;
 - httpx on trio and httpx2 on asyncio, the same code once more, run where a test names them;
 - ``pytest.mark.adapters(*words)`` takes the lanes that have all these words;
@@ -44,7 +45,8 @@ LANES = [
     Urllib3Lane(),
     AiohttpLane(),
 ]
-SMOKE_ONLY = ("httpx2-sync", "httpx2-trio")
+SMOKE_ONLY = ("httpx2-sync", "httpx2-trio", "requests")
+OF_REQUESTS = ("test_conformance", "test_bodies")  # its own encoding of bodies, its own errors
 
 
 def lane_of(name):
@@ -57,11 +59,14 @@ def parametrize(metafunc):
     marks = {"adapters": [], "lanes": [], "smoke": []}
     for mark in metafunc.definition.iter_markers():
         marks.get(mark.name, []).extend(mark.args or [mark.name])
-    words, names, is_smoke = set(marks["adapters"]), marks["lanes"], bool(marks["smoke"])
+    words, names = set(marks["adapters"]), marks["lanes"]
+    wanted = {lane.id for lane in LANES if lane.is_full} | ({"requests"} & words)
+    if marks["smoke"]:
+        wanted.update(SMOKE_ONLY)
+    elif metafunc.module.__name__.rpartition(".")[2].startswith(OF_REQUESTS):
+        wanted.add("requests")
     chosen = [lane_of(name) for name in names] or [
-        lane
-        for lane in LANES
-        if words <= lane.words and (lane.is_full or (is_smoke and lane.id in SMOKE_ONLY))
+        lane for lane in LANES if words <= lane.words and lane.id in wanted
     ]
     assert chosen, f"no full lane has the words {words}: is the test to be marked smoke?"
     metafunc.parametrize("adapter", chosen, ids=[lane.id for lane in chosen])

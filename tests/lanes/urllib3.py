@@ -46,6 +46,7 @@ class Urllib3FamilyLane(Lane):
 
 class RequestsLane(Urllib3FamilyLane):
     name = "requests"
+    is_full = False
     words = {"urllib3-family", "requests", "sync", "status-errors", "stacks", "pickles"}
     words |= {"plain-bodies"}
     library = requests
