@@ -23,6 +23,8 @@ from forbear.engine.context import Incoming
 from forbear.engine.incoming import Answering
 from forbear.testing import FakeClock, ScriptedTransport, record
 
+from ..clocks import Meanwhile
+
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
 
@@ -82,14 +84,12 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, budget, total_ti
     """It waits longer than the circuit is open; meanwhile another call's probe opens it again."""
     breaker = a_breaker(1, open_for=5.0)
 
-    class Interrupted(FakeClock):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            now = self.monotonic()
-            permit = breaker.admit(ORIGIN, now).permit
-            breaker.record(ORIGIN, failed=True, sent_at=now, now=now, permit=permit)
+    def fail(clock):
+        now = clock.monotonic()
+        permit = breaker.admit(ORIGIN, now).permit
+        breaker.record(ORIGIN, failed=True, sent_at=now, now=now, permit=permit)
 
-    inner, clock = adapter.watched([503, 200]), Interrupted()
+    inner, clock = adapter.watched([503, 200]), Meanwhile(fail)
     policy = RetryPolicy(backoff=Fixed(7.0), total_timeout=total_timeout)
     options = {"breaker": breaker, "budget": budget, "clock": clock, "random": lambda: 0.5}
     with record() as events:

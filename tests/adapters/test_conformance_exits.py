@@ -16,8 +16,8 @@ import pytest
 
 import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
-from forbear.testing import FakeClock
 
+from ..clocks import Interrupted
 from .foreign import Foreign
 
 pytestmark = pytest.mark.anyio
@@ -189,11 +189,6 @@ async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
     assert record_of(own).reason is Reason.UNKNOWN_ERROR
     assert inner.closings == [1]
     assert left(budget, quick) == 19
-
-
-class Interrupted(FakeClock):
-    def sleep(self, seconds):
-        raise KeyboardInterrupt
 
 
 @pytest.mark.adapters("sync")

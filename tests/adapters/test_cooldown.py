@@ -10,6 +10,7 @@ from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.engine.clock import SystemClock
 from forbear.testing import FakeClock
 
+from ..clocks import Meanwhile
 from .test_breaker import outcome
 
 pytestmark = pytest.mark.anyio
@@ -79,28 +80,17 @@ async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once
             assert await outcome(adapter, client) == 200
 
 
-class ToldMeanwhile(FakeClock):
-    """While a call waits for the first time, another one is told to wait for so long."""
-
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds = seconds
-        self.limits = None
-
-    def sleep(self, seconds):
-        is_first = not self.sleeps
-        super().sleep(seconds)
-        if is_first:
-            self.limits.cooldown.cooldown.begin(ORIGIN, b"", self.seconds, self.monotonic())
-
-
 async def after_told(adapter, seconds, steps, budget=None, **fields):
-    """The outcome of a call that was to be sent again after a second, and its clock."""
-    clock, policy = ToldMeanwhile(seconds), RetryPolicy(backoff=Fixed(1.0), **fields)
+    """The outcome of a call that waits a second while another is told to, and its clock."""
+
+    def tell(clock):
+        if clock.sleeps == [1.0]:
+            strategy.limits.cooldown.cooldown.begin(ORIGIN, b"", seconds, clock.monotonic())
+
+    clock, policy = Meanwhile(tell), RetryPolicy(backoff=Fixed(1.0), **fields)
     strategy = forbear.strategies.StandardStrategy(
         policy, budget=budget, cooldown="all", random=lambda: 0.0
     )
-    clock.limits = strategy.limits
     async with adapter.client(steps, policy=policy, strategy=strategy, clock=clock) as client:
         try:
             return await adapter.call(client, "GET", URL), clock

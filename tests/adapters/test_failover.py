@@ -18,7 +18,9 @@ from forbear import (
     record_of,
 )
 from forbear.core.events import FailedOver
-from forbear.testing import FakeClock, FaultServer, record
+from forbear.testing import FaultServer, record
+
+from ..clocks import Meanwhile
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
@@ -131,21 +133,14 @@ async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, is_l
     server.script("/thing", 503, 200)
     breaker = CircuitBreaker(3, open_for=100)
 
-    class Meanwhile(FakeClock):
-        """While one waits, the calls of others fail."""
-
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            now = self.monotonic()
-            for origin in [other.url] if is_left else [server.url, other.url]:
-                for _ in range(3):
-                    breaker.record(origin, failed=True, sent_at=now, now=now)
-
-        async def asleep(self, seconds):
-            self.sleep(seconds)
+    def fail(clock):
+        now = clock.monotonic()
+        for origin in [other.url] if is_left else [server.url, other.url]:
+            for _ in range(3):
+                breaker.record(origin, failed=True, sent_at=now, now=now)
 
     origins, told = Origins([server.url, other.url]), record()
-    options = {"clock": Meanwhile(), "breaker": breaker, "origins": origins, "on_event": [told]}
+    options = {"clock": Meanwhile(fail), "breaker": breaker, "origins": origins, "on_event": [told]}
     async with adapter.client(policy=STEADY, **options) as client:
         if is_left:
             assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200

@@ -20,7 +20,8 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.testing import FakeClock
+
+from ..clocks import Meanwhile
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
@@ -28,19 +29,6 @@ one_lane = pytest.mark.adapters("httpx", "sync")
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
 PATIENT = RetryPolicy(max_attempts=9, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
-
-
-class Frozen(FakeClock):
-    """A clock of a process that does not run for a while, from its third wait on."""
-
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds = seconds
-
-    def sleep(self, seconds):
-        super().sleep(seconds)
-        if len(self.sleeps) == 2:
-            self.advance(self.seconds)
 
 
 def make_unwell(gate, now, origin=ORIGIN):
@@ -285,7 +273,7 @@ async def test_a_script_gets_all_that_a_rate_limit_lets_through(adapter, quick, 
 
 @one_lane
 async def test_a_process_that_was_frozen_goes_on_waiting(adapter, gate):
-    clock = Frozen(15.0)
+    clock = Meanwhile(lambda clock: clock.advance(15.0 * (len(clock.sleeps) == 2)))
     make_unwell(gate, clock.monotonic())
     steps = [503, 503, 200]
     async with adapter.client(steps, gate=gate, clock=clock, random=lambda: 0.5) as client:

@@ -27,10 +27,10 @@ import forbear
 from forbear import Fixed, RetryPolicy, record_of
 from forbear.urllib3 import RetryProxyManager
 
+from ..clocks import Interrupted
 from ..lanes import lane_of
 from ..lanes.urllib3 import Urllib3Response
 from .origin import Answer, Origin
-from .test_conformance_exits import Interrupted
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
 CONTENT = "".join(

@@ -11,8 +11,8 @@ import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.strategies import AwsStandard, RetryRefused, RetryToken, StandardStrategy, TokenBucket
 
+from ..clocks import Interrupted
 from .test_cancellation import Stuck
-from .test_conformance_exits import Interrupted
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")

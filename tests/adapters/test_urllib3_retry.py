@@ -36,6 +36,7 @@ from forbear.errors import RetryRefused
 from forbear.testing import FakeClock, FaultServer
 from forbear.urllib3 import Retry
 
+from ..clocks import Interrupted, Meanwhile
 from ..threads import in_threads
 
 POOL = urllib3.HTTPConnectionPool("api.example.com")
@@ -154,19 +155,6 @@ def test_a_throttled_post_is_sent_again_only_with_a_body_that_replays(
     assert template.new(status_forcelist=()).policy.statuses == frozenset()
 
 
-class Opening(FakeClock):
-    """A clock whose first sleep starts the server."""
-
-    def __init__(self, server):
-        super().__init__()
-        self.server = server
-
-    def sleep(self, seconds):
-        super().sleep(seconds)
-        if len(self.sleeps) == 1:
-            self.server.start()
-
-
 @every_lane
 def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
     """A refused connection has read nothing of the body: any request is sent again, and whole."""
@@ -174,7 +162,7 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
     for number, body in enumerate(bodies):
         server.script(f"/{number}", 200)
         server.stop()
-        clock = Opening(server)
+        clock = Meanwhile(lambda clock: server.start())
         with lane.client(Retry(clock=clock, random=lambda: 0.5)) as client:
             status, _, response = lane.call(client, "POST", f"{server.url}/{number}", body)
         assert status == 200
@@ -282,12 +270,8 @@ def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock
 def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, interruption):
     """What bought an attempt that is never sent is refunded."""
 
-    class Interrupted(FakeClock):
-        def sleep(self, seconds):
-            raise interruption
-
     server.script("/thing", 503)
-    client = manager(Retry(budget=budget, clock=Interrupted()))
+    client = manager(Retry(budget=budget, clock=Interrupted(interruption)))
     with pytest.raises(interruption):
         client.request("GET", server.url + "/thing")
     assert budget.tokens(server.url, 0.0) == 20

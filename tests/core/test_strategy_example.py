@@ -12,6 +12,8 @@ from forbear.httpx import RetryTransport
 from forbear.strategies import Failure, RetryRefused, RetryStrategy, RetryToken
 from forbear.testing import FakeClock, ScriptedTransport
 
+from ..clocks import Interrupted
+
 
 class TwoRetriesPerMinute:
     """Two retries a minute for everyone who shares this object, a second after the failure."""
@@ -73,10 +75,6 @@ def test_two_retries_then_none_until_a_minute_has_passed() -> None:
 
 def test_what_was_bought_and_not_sent_comes_back() -> None:
     """Ctrl-C in the wait, any number of times: two retries are there afterwards."""
-
-    class Interrupted(FakeClock):
-        def sleep(self, seconds: float) -> None:
-            raise KeyboardInterrupt
 
     strategy = TwoRetriesPerMinute()
     for _ in range(5):

@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from forbear import Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.httpx import RetryTransport
 from forbear.limits.health import HEALTHY, TOKENS, Cause, Health, Hold
-from forbear.testing import FakeClock, ScriptedTransport
+from forbear.testing import ScriptedTransport
+
+from ..clocks import Interrupted
 
 HERE = "https://a:443"
 MOST = 16
@@ -184,20 +186,6 @@ TestGateLaws = GateLaws.TestCase
 TestGateLaws.settings = settings(max_examples=40, stateful_step_count=40)
 
 
-class Interrupted(FakeClock):
-    """A clock whose sleep is interrupted once."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
-
-    def sleep(self, seconds: float) -> None:
-        if len(self.sleeps) == self.at:
-            self.at = -1
-            raise KeyboardInterrupt
-        super().sleep(seconds)
-
-
 LONE = [200, 503, 429, 502, "read_error", "connect_error", "read_timeout"]
 HINTED = [(503, {"Retry-After": str(seconds)}) for seconds in (1, 2, 6)]
 
@@ -222,7 +210,7 @@ def test_held_calls_keep_to_patience_and_deadline_and_leave_nothing(
     script: list[Any], patience: float, total_timeout: float | None, at: int, numbers: list[float]
 ) -> None:
     """Calls of a lone program, one of them interrupted while it waits."""
-    clock, gate = Interrupted(at), RetryGate()
+    clock, gate = Interrupted(at=at), RetryGate()
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=99)
     policy = RetryPolicy(
         max_attempts=5, backoff=Fixed(0.3), patience=patience, total_timeout=total_timeout
