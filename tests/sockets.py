@@ -18,7 +18,7 @@ class Listening:
     def __init__(self):
         self.connections = self.open = 0
         self.lock = threading.Condition()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.sockets = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -50,6 +50,7 @@ class Listening:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listener.accept()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self.lock:
                     number, self.connections = self.connections, self.connections + 1
                     self.open += 1

@@ -5,10 +5,9 @@ Through every client, against a server that counts what is in flight.
 
 import asyncio
 import gc
-import socket
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import anyio
 import httpx
@@ -27,14 +26,16 @@ from forbear import (
     record_of,
 )
 from forbear.httpx import AsyncRetryTransport, RetryTransport
+from forbear.testing.steps import parse_step
 
 from ..lanes.lane import run_at_once
+from ..sockets import Listening, head_from
 
 pytestmark = pytest.mark.anyio
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
 
 
-class Counting:
+class Counting(Listening):
     """A server that allows so many requests in flight, and answers any more with 429."""
 
     def __init__(self, allowed, seconds=0.02):
@@ -42,61 +43,39 @@ class Counting:
         self.in_flight = self.most = self.refused = self.requests = 0
         self.statuses = []  # of the next responses
         self.head, self.body, self.pause = b"", b"ok", None
-        self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def _accept(self):
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    def stop(self):
+        if self.pause is not None:
+            self.pause.set()
+        super().stop()
 
-    def _serve(self, client):
-        with suppress(OSError), client, client.makefile("rb") as lines:
-            while line := lines.readline():
-                while line.strip():
-                    line = lines.readline()
-                with self._lock:
-                    self.requests += 1
-                    status = self.statuses.pop(0) if self.statuses else 200
-                    is_full = self.in_flight >= self.allowed
-                    self.refused += is_full
-                    if not is_full:
-                        self.in_flight += 1
-                        self.most = max(self.most, self.in_flight)
-                if is_full:
-                    client.sendall(b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\nno")
-                    continue
-                try:
-                    time.sleep(self.seconds)
-                    length = b"Content-Length: %d\r\n" % len(self.body)
-                    head = b"HTTP/1.1 %d Some\r\n" % status + self.head + length
-                    rest = head + b"\r\n" + self.body
-                    if self.pause is not None:
-                        client.sendall(rest[: 1 - len(self.body)])
-                        self.pause.wait(30)
-                        rest = self.body[1:]
-                finally:
-                    with self._lock:  # before the last bytes, at which a client sends the next one
-                        self.in_flight -= 1
-                client.sendall(rest)
-
-    def close(self):
-        self._listener.close()
-
-
-@contextmanager
-def counting(allowed, seconds=0.02):
-    server = Counting(allowed, seconds)
-    try:
-        yield server
-    finally:
-        if server.pause is not None:
-            server.pause.set()
-        server.close()
+    def serve(self, sock, number):
+        while head_from(sock):
+            with self.lock:
+                self.requests += 1
+                status = self.statuses.pop(0) if self.statuses else 200
+                is_full = self.in_flight >= self.allowed
+                self.refused += is_full
+                if not is_full:
+                    self.in_flight += 1
+                    self.most = max(self.most, self.in_flight)
+            if is_full:
+                sock.sendall(b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\nno")
+                continue
+            try:
+                time.sleep(self.seconds)
+                length = b"Content-Length: %d\r\n" % len(self.body)
+                head = b"HTTP/1.1 %d Some\r\n" % status + self.head + length
+                rest = head + b"\r\n" + self.body
+                if self.pause is not None:
+                    sock.sendall(rest[: 1 - len(self.body)])
+                    self.pause.wait(30)
+                    rest = self.body[1:]
+            finally:
+                with self.lock:  # before the last bytes, at which a client sends the next one
+                    self.in_flight -= 1
+            sock.sendall(rest)
 
 
 def bulkhead(most=1, **options):
@@ -118,7 +97,7 @@ async def until(condition):
 
 async def test_a_bulkhead_is_never_exceeded(adapter):
     limit, events = bulkhead(4), []
-    with counting(allowed=1000) as server:
+    with Counting(allowed=1000) as server:
         options = {"policy": QUICK, "concurrency": limit, "on_event": [events.append]}
         async with adapter.client(**options) as client:
 
@@ -145,7 +124,7 @@ async def test_a_server_that_allows_ten_gets_little_more(adapter):
     """
     limit, waited = ConcurrencyLimit(), []
     policy = QUICK.replace(max_attempts=10)
-    with counting(allowed=10, seconds=0.05) as server:
+    with Counting(allowed=10, seconds=0.05) as server:
         async with adapter.client(policy=policy, concurrency=limit) as client:
 
             async def one(n):
@@ -163,7 +142,7 @@ async def test_a_server_that_allows_ten_gets_little_more(adapter):
 @pytest.mark.smoke
 async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
     limit = bulkhead()
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
             response = await adapter.open(client, "GET", server.url)
@@ -176,7 +155,7 @@ async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
     limit = bulkhead()
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
             response = await adapter.open(client, "GET", server.url)
@@ -204,7 +183,7 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
 )
 async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
     limit = bulkhead(releases=releases)
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.head = b"Content-Type: " + kind.encode() + b"\r\n"
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
@@ -216,54 +195,22 @@ async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
     assert is_free(limit)
 
 
-async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapter):
+async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapter, server):
     """One slot only: the request for the rest would wait for ever."""
-    limit, body = bulkhead(), b"0123456789" * 20_000
-    with resumable(body) as (url, ranges):
-        async with adapter.client(policy=QUICK, concurrency=limit) as client:
-            response = await adapter.open(client, "GET", url)
-            with anyio.fail_after(60):
-                found = await adapter.read(response)
-            await adapter.close(response)
-    assert (found or adapter_content(response)) == body
-    assert ranges == [False, True]
+    server.script("/file", "cut:100000;body=200000;etag=a", "200;body=200000;etag=a")
+    limit = bulkhead()
+    async with adapter.client(policy=QUICK, concurrency=limit) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        with anyio.fail_after(60):
+            found = await adapter.read(response)
+        await adapter.close(response)
+    assert (found or adapter_content(response)) == parse_step("200;body=200000").content
+    assert len(server.requests("/file")) == 2
     assert is_free(limit)
 
 
 def adapter_content(response):
     return response.content
-
-
-@contextmanager
-def resumable(body):
-    """A server that breaks off the first response, and sends the rest on request."""
-    ranges = []
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        with suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                with client, client.makefile("rb") as lines:
-                    first = 0
-                    while (line := lines.readline()).strip():
-                        if line.lower().startswith(b"range:"):
-                            first = int(line.split(b"=")[1].split(b"-")[0])
-                    ranges.append(first > 0)
-                    part = body[first:]
-                    status = b"206 Partial" if first else b"200 OK"
-                    head = b'HTTP/1.1 %s\r\nETag: "a"\r\nContent-Length: %d\r\n'
-                    client.sendall(head % (status, len(part)))
-                    if first:
-                        end = len(body) - 1
-                        client.sendall(b"Content-Range: bytes %d-%d/%d\r\n" % (first, end, end + 1))
-                    client.sendall(b"\r\n" + (part if first else part[:100_000]))
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", ranges
-    finally:
-        listener.close()
 
 
 @pytest.mark.smoke
@@ -315,7 +262,7 @@ async def test_a_retry_that_waits_has_no_slot(adapter, quick):
 @pytest.mark.smoke
 async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
     limit = bulkhead()
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
             first = await adapter.open(client, "GET", server.url)
@@ -330,7 +277,7 @@ async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
 
 async def test_a_full_queue_refuses_at_once(adapter):
     limit = bulkhead(max_waiting=0)
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
             first = await adapter.open(client, "GET", server.url)
@@ -347,7 +294,7 @@ async def test_a_full_queue_refuses_at_once(adapter):
 async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
     """Cancelled in the queue, while it is sent, and at the very moment that it has its turn."""
     limit = bulkhead()
-    with counting(allowed=10, seconds=0.2) as server:
+    with Counting(allowed=10, seconds=0.2) as server:
         async with adapter.client(concurrency=limit) as client:
             async with anyio.create_task_group() as group:
 
@@ -365,7 +312,7 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
 @pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx-trio", "requests", "urllib3")
 async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
     limit = bulkhead()
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit) as client:
             first = await adapter.open(client, "GET", server.url)
@@ -396,7 +343,7 @@ async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
 async def test_tenants_do_not_wait_for_each_other(adapter, quick):
     limit, slept = bulkhead(), []
     quick["clock"].advance = slept.append
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit, **quick) as client:
             mine = {"headers": {"Authorization": "Bearer mine"}}
@@ -454,7 +401,7 @@ def broken_scope(request):
 async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
     """One that raises is logged once, and its calls share those of their server."""
     limit = bulkhead(scope=scope, max_waiting=0)
-    with counting(allowed=10, seconds=0) as server:
+    with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
         async with adapter.client(concurrency=limit, pacing=Pacing(scope=scope)) as client:
             first = await adapter.open(client, "GET", server.url, headers={"X-Tenant": "blue"})
@@ -495,7 +442,7 @@ async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
 @pytest.mark.lanes("httpx-asyncio")
 async def test_several_loops_and_threads_share_one_limit(adapter):
     limit = bulkhead(3)
-    with counting(allowed=1000, seconds=0.005) as server:
+    with Counting(allowed=1000, seconds=0.005) as server:
 
         def in_loop():
             async def calls():

@@ -1,10 +1,7 @@
 """Pacing through every client: the quotas of good responses hold calls before the server has to."""
 
 import math
-import socket
-import threading
 import time
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 
@@ -17,51 +14,44 @@ from forbear import Pacing, RetryPolicy, record_of
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FakeClock
 
+from ..sockets import Listening, head_from
+
 pytestmark = pytest.mark.anyio
 URL = "http://api.example.com/"
 SPENT = {"RateLimit": '"default";r=0;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
 PLENTY = {"RateLimit": '"default";r=90;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
 
 
-@contextmanager
-def counting_down(limit, seconds):
-    """A server with a quota for each window, which it shows as openai does; yields what it saw."""
-    seen, lock = {"sent": 0, "refused": 0, "left": limit, "since": None}, threading.Lock()
-    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+class CountingDown(Listening):
+    """A server with a quota for each window, which it shows as openai does.
 
-    def serve(client):
-        with suppress(OSError), client, client.makefile("rb") as lines:
-            while line := lines.readline():
-                while line.strip():
-                    line = lines.readline()
-                with lock:
-                    now = time.monotonic()
-                    if seen["since"] is None or now - seen["since"] >= seconds:
-                        seen["since"], seen["left"] = now, limit
-                    seen["sent"] += 1
-                    is_over = seen["left"] == 0
-                    seen["refused"] += is_over
-                    seen["left"] -= not is_over
-                    head = (
-                        f"HTTP/1.1 {429 if is_over else 200} Some\r\nContent-Length: 2\r\n"
-                        f"x-ratelimit-limit-requests: {limit}\r\n"
-                        f"x-ratelimit-remaining-requests: {seen['left']}\r\n"
-                        f"x-ratelimit-reset-requests: {seen['since'] + seconds - now:.4f}s\r\n\r\n"
-                    )
-                client.sendall(head.encode() + b"ok")
+    Attributes:
+        sent, refused: How many requests came, and how many of them were one too many.
+        since: When the window began.
+    """
 
-    def accept():
-        with suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
+    def __init__(self, limit, seconds):
+        self.limit, self.seconds = limit, seconds
+        self.sent, self.refused, self.left, self.since = 0, 0, limit, None
+        super().__init__()
 
-    threading.Thread(target=accept, daemon=True).start()
-    seen["url"] = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    try:
-        yield seen
-    finally:
-        listener.close()
+    def serve(self, sock, number):
+        while head_from(sock):
+            with self.lock:
+                now = time.monotonic()
+                if self.since is None or now - self.since >= self.seconds:
+                    self.since, self.left = now, self.limit
+                self.sent += 1
+                is_over = self.left == 0
+                self.refused += is_over
+                self.left -= not is_over
+                head = (
+                    f"HTTP/1.1 {429 if is_over else 200} Some\r\nContent-Length: 2\r\n"
+                    f"x-ratelimit-limit-requests: {self.limit}\r\n"
+                    f"x-ratelimit-remaining-requests: {self.left}\r\n"
+                    f"x-ratelimit-reset-requests: {self.since + self.seconds - now:.4f}s\r\n\r\n"
+                )
+            sock.sendall(head.encode() + b"ok")
 
 
 @pytest.mark.slow
@@ -69,18 +59,18 @@ def counting_down(limit, seconds):
 async def test_a_quota_is_used_and_not_exceeded(adapter):
     """75 calls by 5 at a time, 30 per window: three windows, and hardly a 429."""
     policy, paced = RetryPolicy(max_attempts=10), []
-    with counting_down(30, seconds=0.5) as seen:
+    with CountingDown(30, seconds=0.5) as server:
         async with adapter.client(policy=policy, pacing=Pacing()) as client:
 
             async def some(n):
                 for _ in range(15):
-                    response = await adapter.call(client, "GET", seen["url"])
+                    response = await adapter.call(client, "GET", server.url)
                     assert adapter.status(response) == 200
                     record = record_of(response)
                     paced.append(0.0 if record is None else record.paced)
 
             await adapter.together(5, some)
-    assert seen["refused"] <= 2
+    assert server.refused <= 2
     assert 0 < max(paced) <= 1.0
 
 

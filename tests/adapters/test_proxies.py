@@ -5,12 +5,10 @@ again for any method, one that answers 4xx never (it will answer so again), and 
 ends in between is opened again.
 """
 
-import contextlib
 import gc
 import importlib
 import select
 import socket
-import threading
 import warnings
 from contextlib import contextmanager
 
@@ -317,26 +315,25 @@ def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, o
 # SOCKS.
 
 
-def answer_logins_with_no(listener, logins):
+class RefusedLogins(Listening):
     """RFC 1928 section 3 and RFC 1929 section 2: names and passwords are asked for, and refused."""
-    with contextlib.suppress(OSError):
-        while True:
-            peer, _ = listener.accept()
-            with peer:
-                peer.recv(100)
-                peer.sendall(b"\x05\x02")
-                logins.append(peer.recv(100))
-                peer.sendall(b"\x01\x01")
+
+    def __init__(self):
+        self.logins = []
+        super().__init__()
+
+    def serve(self, sock, number):
+        sock.recv(100)
+        sock.sendall(b"\x05\x02")
+        self.logins.append(sock.recv(100))
+        sock.sendall(b"\x01\x01")
 
 
 @pytest.mark.parametrize("library", ["requests", "urllib3", "httpx", "httpx2"])
 def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
     """It will refuse them again: the library's own error, of one attempt."""
-    logins = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        work = threading.Thread(target=answer_logins_with_no, args=(listener, logins), daemon=True)
-        work.start()
-        url = f"socks5://u:p@127.0.0.1:{listener.getsockname()[1]}"
+    with RefusedLogins() as proxy:
+        url = proxy.url.replace("http://", "socks5://u:p@")
         with pytest.raises(Exception) as caught:
             if library == "requests":
                 with with_session(NOW, url, True) as session:
@@ -349,8 +346,7 @@ def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
                 ours = importlib.import_module(f"forbear.{library}")
                 with ours.wrap(family.Client(proxy=url, verify=False), NOW) as client:
                     client.get("http://api.example.com/", timeout=30)
-        listener.shutdown(socket.SHUT_RDWR)
-    assert logins == [b"\x01\x01u\x01p"]
+    assert proxy.logins == [b"\x01\x01u\x01p"]
     record = record_of(caught.value)
     assert record.reason is Reason.PERMANENT_ERROR
     assert [each.phase for each in record.attempts] == [Phase.UNSENT]

@@ -4,11 +4,9 @@ The server speaks through the h2 package, over plain TCP with prior knowledge (R
 3.3), once over TLS with ALPN. It answers each request as scripted and keeps a ledger of streams.
 """
 
-import contextlib
 import importlib
 import socket
 import ssl
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from forbear import RetryPolicy
 from forbear.engine.clock import SYSTEM_CLOCK
 
 from ..lanes.lane import run_at_once
+from ..sockets import Listening
 
 # Abandoned async iterations: see tests/adapters/test_bodies.py.
 pytestmark = [
@@ -67,7 +66,7 @@ class Stream:
         return self.method, bytes(self.body), self.complete, self.executed
 
 
-class Http2Server:
+class Http2Server(Listening):
     """Answers the n-th complete request with the n-th step; the last one repeats.
 
     Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code;
@@ -85,26 +84,11 @@ class Http2Server:
     ) -> None:
         self._steps = list(steps)
         self._tls = tls
-        self._lock = threading.Lock()
-        self._socks: list[socket.socket] = []
         self.streams: list[Stream] = []
         self._unfinished: list[tuple] = []
         self.resets: list[int] = []  # streams that the client has reset
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/"
-
-    def __enter__(self):
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._acceptor.join(60)
-        for sock in self._socks:
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        super().__init__()
+        self.url = f"{self.url}/" if tls is None else f"{self.url.replace('http', 'https')}/"
 
     @property
     def seen(self):
@@ -123,39 +107,27 @@ class Http2Server:
 
     def finish(self):
         """Send the rest of the bodies that stall."""
-        with self._lock:
+        with self.lock:
             for sock, connection, number in self._unfinished:
                 connection.send_data(number, b" 1}", end_stream=True)
                 sock.sendall(connection.data_to_send())
             self._unfinished.clear()
 
-    def _accept(self):
-        number = 0
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            number += 1
-            self._socks.append(sock)
-            threading.Thread(target=self._serve, args=(sock, number), daemon=True).start()
-
-    def _serve(self, sock, number):
-        with contextlib.suppress(OSError):
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_side=True)
+    def serve(self, sock, number):
+        if self._tls is not None:
+            sock = self._tls.wrap_socket(sock, server_side=True)
+        with sock:
             connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
             connection.initiate_connection()
             sock.sendall(connection.data_to_send())
             mine: dict[int, Stream] = {}
             while data := sock.recv(65_536):
                 for event in connection.receive_data(data):
-                    self._take(connection, event, mine, number, sock)
-                with self._lock:
+                    self._take(connection, event, mine, number + 1, sock)
+                with self.lock:
                     sock.sendall(connection.data_to_send())
                 if connection.state_machine.state is h2.connection.ConnectionState.CLOSED:
                     break
-        sock.close()
 
     def _take(self, connection, event, mine, number, sock):
         match event:
@@ -176,7 +148,7 @@ class Http2Server:
                 pass
 
     def _answer(self, connection, stream, sock):
-        with self._lock:
+        with self.lock:
             step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
         if isinstance(step, int):
             stream.executed = step < 300
@@ -295,7 +267,7 @@ def test_a_dead_connection_is_not_offered_again(adapter):
     left = []
 
     def lose():
-        for sock in server._socks:
+        for sock in server.sockets[1:]:
             sock.shutdown(socket.SHUT_RDWR)
         return {}
 

@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +33,7 @@ from forbear import Fixed, RetryBudget, RetryPolicy
 from forbear.redis import RedisBudget
 from forbear.testing import FakeClock, ScriptedTransport
 
+from ..sockets import Listening
 from ..threads import in_threads
 
 pytestmark = pytest.mark.real
@@ -699,48 +699,20 @@ def test_a_wrong_password_is_told_without_it(make_redis, heard):
         assert client.exists(f"forbear:orders:{A}")
 
 
-class Rubbish:
+class Rubbish(Listening):
     """A TCP server with one answer; ``None``: it closes, ``b""``: it never answers."""
 
     def __init__(self, answer, pause=0.0):
         self._answer, self._pause = answer, pause
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._taken = []
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
+        super().__init__()
+        self.url = self.url.replace("http:", "redis:")
 
-    def _accept(self):
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._taken.append(connection)
-            threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
-
-    def _answer_all(self, connection):
-        try:
-            while connection.recv(65_536):
-                if self._answer is None:
-                    connection.close()
-                    return
-                step = 1 if self._pause else max(1, len(self._answer))
-                for at in range(0, len(self._answer), step):
-                    connection.sendall(self._answer[at : at + step])
-                    time.sleep(self._pause)
-        except OSError:
-            pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which closing does not
-        self._listener.close()
-        self._acceptor.join(60)
-        for connection in self._taken:
-            connection.close()
+    def serve(self, sock, number):
+        while sock.recv(65_536) and self._answer is not None:
+            step = 1 if self._pause else max(1, len(self._answer))
+            for at in range(0, len(self._answer), step):
+                sock.sendall(self._answer[at : at + step])
+                time.sleep(self._pause)
 
 
 RUBBISH = {
