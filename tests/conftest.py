@@ -137,6 +137,20 @@ def server(forbear_server):
     return forbear_server
 
 
+@pytest.fixture
+def clock():
+    """A clock whose sleeps are kept and take no time."""
+    from forbear.testing import FakeClock
+
+    return FakeClock()
+
+
+@pytest.fixture
+def quick(clock):
+    """Options of a transport that waits in fake time, with the middle of every random range."""
+    return {"clock": clock, "random": lambda: 0.5}
+
+
 class Paced:
     """Lets the delay of a first attempt count from when its hedge has arrived, or was refused.
 

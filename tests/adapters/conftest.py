@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 
 from forbear import RetryBudget
-from forbear.testing import FakeClock, FaultServer
 
 
 def pytest_configure(config):
@@ -21,12 +20,6 @@ def pytest_configure(config):
 @pytest.fixture
 def anyio_backend(adapter):
     return "trio" if adapter.flavour == "trio" else "asyncio"
-
-
-@pytest.fixture
-def clock():
-    """A clock whose sleeps are kept and take no time."""
-    return FakeClock()
 
 
 @pytest.fixture(scope="session")
@@ -51,22 +44,9 @@ def context_of(authority):
 
 
 @pytest.fixture
-def server():
-    """The faulting server on loopback."""
-    with FaultServer() as running:
-        yield running
-
-
-@pytest.fixture
 def budget():
     """20 tokens that only a refund brings back, so that the cost of a call can be read off."""
     return RetryBudget(ratio=0, floor_per_second=0, burst=20)
-
-
-@pytest.fixture
-def quick():
-    """Options of a transport that waits in fake time, with the middle of every random range."""
-    return {"clock": FakeClock(), "random": lambda: 0.5}
 
 
 class Quickest:

@@ -15,7 +15,6 @@ import anyio
 import pytest
 
 import forbear
-from forbear.testing import FakeClock, FaultServer
 
 # file -> the packages it imports
 NEEDS = {
@@ -64,25 +63,6 @@ def _surroundings(monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture
-def server():
-    """The faulting server on loopback."""
-    with FaultServer() as running:
-        yield running
-
-
-@pytest.fixture
-def clock():
-    """forbear's time: its waits are in ``clock.sleeps`` and take no time."""
-    return FakeClock()
-
-
-@pytest.fixture
-def quick(clock):
-    """Options of forbear: fake time, and the middle of every random range."""
-    return {"clock": clock, "random": lambda: 0.5}
 
 
 @pytest.fixture
