@@ -318,6 +318,13 @@ def test_the_commands_are_those_that_ci_runs(end):
     assert len([line for line in lines if end in f"{line} "]) == 1
 
 
+def test_the_test_that_is_shown_to_contributors_is_run():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    tests = (ROOT / "tests" / "adapters" / "test_conformance_time.py").read_text(encoding="utf-8")
+    assert shown in tests
+
+
 def test_the_tuning_table_names_what_ships():
     """Alerts and recorded series stand in the rules, metrics in the exporters' common table."""
     text = section("guides/metrics.md", "Tuning")
