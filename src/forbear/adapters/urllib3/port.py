@@ -354,7 +354,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
         """Put another urllib3 response in place of the one that came."""
-        if raw is not response:
+        if raw is not self.raw_of(response):
             setattr(raw, RECORD, vars(response).pop(RECORD, None))
         return self.with_raw(response, raw)
 
@@ -481,11 +481,11 @@ class Urllib3Port(Generic[AnyResponse]):
                 exceeded = deadline_error(self, call, "the deadline ended the attempt")
                 raise exceeded from error
         elif self.is_bounded(call):
-            response = self.with_raw(response, self.free_to_caller(call, raw))
+            response = self.stand_in(response, self.free_to_caller(call, raw))
         if view.streams and call.policy is not OFF:
             response = self.watched(response, lambda: call)
         if SLOT in call.notes:
-            response = self.with_raw(response, self.keep_slot(call, self.raw_of(response)))
+            response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
         return response
 
     def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
