@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "before_attempt": ("request", "attempt"),
     "random": (),
 }
-REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, beside gate and hedge
+REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
 
 
 def check_options(
