@@ -348,10 +348,6 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
 
 
-def test_what_is_written_of_requests_is_there():
-    assert requests.Response()._content is False
-
-
 # aiohttp, as port.py, bodies.py and request.py use it.
 
 

@@ -361,26 +361,19 @@ def wants_status_error(call: Call) -> bool:
     return call.stop is not None and call.policy.on_exhausted == "raise"
 
 
-def closed(port: CommonPort[Response], call: Call) -> Response:
-    """End a call whose transport was closed during a wait with its last outcome.
+def closed(port: CommonPort[Response], call: Call) -> Exception:
+    """Make the error of a call that may wait no longer, and kept no response.
 
-    That is the last error, or the status of the last response, which was discarded before the wait.
-
-    Raises:
-        The library's own error, or Interrupted: the rest of a body was awaited.
+    That is its last error, or the library's for a closed transport: a response was discarded before
+    the wait. Interrupted, if the rest of a body was awaited.
     """
     if call.resumption is not None:
-        raise Interrupted
-    failure = call.last_failure
-    if failure is None:
-        raise with_story(port, call, port.closed_error())
-    error, call.last_error = call.last_error, None
-    if failure.status is None and error is not None:
-        try:
-            raise with_story(port, call, error)
-        finally:
-            del error  # its traceback holds this frame: a cycle that would keep the sockets
-    return port.empty_response(call, call.status, call.story(port.settings.clock.monotonic()))
+        return Interrupted()
+    failure, error = call.last_failure, call.last_error
+    call.last_error = None  # its traceback will hold the call: a cycle that would keep the sockets
+    if error is None or (failure is not None and failure.status is not None):
+        error = port.closed_error()
+    return last_error(port, call, error)
 
 
 def ended(settings: Settings, call: Call) -> None:

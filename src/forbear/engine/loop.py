@@ -112,11 +112,6 @@ def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
     notify_outer_loops(settings, call, call.stop.reason)
     settings.events.refused(call, settings.clock.monotonic())
     kept: Response | None = call.notes.pop(KEPT, None)
-    failure = call.last_failure
-    is_response = failure is not None and failure.status is not None
-    if kept is None and is_response and call.resumption is None:  # its body stalled or broke
-        story = call.story(settings.clock.monotonic())
-        kept = port.empty_response(call, call.status, story)
     return kept
 
 
@@ -168,7 +163,7 @@ async def run(
             if outcome is None:
                 if wait > 0 and not await port.sleep(wait, call):
                     if call.hold is None:
-                        return closed(port, call)
+                        raise closed(port, call)
                     break
                 longer = admit(call, port)
                 if longer is None:
@@ -210,7 +205,7 @@ async def run(
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)
         if kept is None:
-            return closed(port, call)
+            raise closed(port, call)
         return noted(handed, await port.hand_over(call, kept))
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
         if SLOT in call.notes:  # also if it was to be the body's

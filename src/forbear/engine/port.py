@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..core.call import Call, Prefetched, Story
+    from ..core.call import Call, Prefetched
     from ..core.headers.ranges import Part
     from ..core.outcome import Failure
     from ..core.request import Request
@@ -69,7 +69,7 @@ class StreamPort(Protocol):
         ...
 
 
-class Library(Protocol[Response]):
+class Library(Protocol[Seen_contra]):
     """A port, as far as both kinds know their library; nothing here does input or output."""
 
     @property
@@ -82,7 +82,7 @@ class Library(Protocol[Response]):
         """The library's own DeadlineExceeded."""
         ...
 
-    def classify_response(self, call: Call, response: Response) -> Failure | None:
+    def classify_response(self, call: Call, response: Seen_contra) -> Failure | None:
         """Return why a response is not good; None: it is."""
         ...
 
@@ -91,15 +91,11 @@ class Library(Protocol[Response]):
         ...
 
     def closed_error(self) -> Exception:
-        """Make the error of a call that was closed while it waited for its first attempt."""
-        ...
-
-    def empty_response(self, call: Call, status: int | None, story: Story) -> Response:
-        """Make a response that has only a status and its story."""
+        """Make the error of a call whose transport was closed while it waited."""
         ...
 
 
-class CommonPort(Classifier, Library[Response], Protocol[Response]):
+class CommonPort(Classifier, Library[Seen_contra], Protocol[Seen_contra]):
     """What both kinds of port have."""
 
 

@@ -50,12 +50,11 @@ from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
 
-    from ...core.call import Call, Prefetched, Story
+    from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
@@ -519,9 +518,6 @@ class AiohttpPort:
         from ...engine.prepare import resume
 
         resume(self, call)
-
-    def empty_response(self, call: Call, status: int | None, story: Story) -> NoReturn:
-        raise with_story(self, call, self.closed_error())  # of the response nothing was kept
 
 
 def has_ended(content: aiohttp.StreamReader) -> bool:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Call, Prefetched, Story
+    from ...core.call import Call, Prefetched
     from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
@@ -483,16 +483,9 @@ class HttpxPort:
 
     def closed_error(self) -> Exception:
         error: Exception = self.library.module.TransportError(
-            "The transport was closed before the request was sent."
+            "The transport was closed while the call waited."
         )
         return error
-
-    def empty_response(self, call: Call, status: int | None, story: Story) -> Response:
-        original, extensions = call.request.original, {SETTING: story}
-        made: Response = self.library.module.Response(
-            status, request=original, extensions=extensions
-        )
-        return made
 
 
 class Library:

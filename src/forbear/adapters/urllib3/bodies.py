@@ -397,12 +397,12 @@ def is_cut_off(raw: HTTPResponse) -> bool:
         return True
 
 
-def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse | None, bool]:
+def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse, bool]:
     """Read the response of a held call, for so many seconds at most.
 
     Returns:
-        A response with the whole body, None if the body stalls or breaks; and whether nothing of it
-        is still to come.
+        A response with the whole body, or with none if that stalls or breaks; and whether nothing
+        of it is still to come.
     """
     length = getattr(raw, "length_remaining", None) or 0
     if is_over(raw) or length > DRAIN_BYTES:
@@ -417,9 +417,9 @@ def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse | None, b
     pieces, ending = read_briefly(raw, seconds, wants_more)
     if isinstance(ending, Exception):  # the response has failed: how its body ends does not matter
         let_signals_through(ending)
-        return None, True
+        return Replaced(raw, Nothing()), True
     if ending is LATE and received <= DRAIN_BYTES:
         raw.close()
         raw.release_conn()
-        return None, True
+        return Replaced(raw, Nothing()), True
     return put_back(raw, pieces, ending), ending is WHOLE

@@ -9,14 +9,13 @@ from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout, parse_url
 from urllib3.util.proxy import connection_requires_http_tunnel
 
-from ...core.call import RECORD
 from ...core.request import DEFAULT_PORTS
 from ...engine.frames import warn
 from .port import Urllib3Port
 from .request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
-    from ...core.call import Call, Story
+    from ...core.call import Call
     from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
@@ -203,15 +202,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
 
     def closed_error(self) -> Exception:
         nowhere: Any = None
-        return exceptions.ClosedPoolError(nowhere, "The pools were closed before it was sent.")
-
-    def empty_response(self, call: Call, status: int | None, story: Story) -> HTTPResponse:
-        response = HTTPResponse(
-            b"", status=status or 0, request_method=call.request.method,
-            request_url=call.request.original.url,
-        )  # fmt: skip
-        setattr(response, RECORD, story)
-        return response
+        return exceptions.ClosedPoolError(nowhere, "The pools were closed while the call waited.")
 
     def redirects(self, retries: Retries, redirect: bool, default: Retries) -> Retry:
         """The part of a Retry that is not ours to decide.

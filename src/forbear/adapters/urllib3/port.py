@@ -91,7 +91,6 @@ class Urllib3Port(Generic[AnyResponse]):
         def status_error(self, call: Call, response: AnyResponse) -> Exception: ...
         def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception: ...
         def closed_error(self) -> Exception: ...
-        def empty_response(self, call: Call, status: int | None, story: Story) -> AnyResponse: ...
 
     def __init__(
         self,
@@ -436,7 +435,7 @@ class Urllib3Port(Generic[AnyResponse]):
         from .bodies import read_kept  # loaded with the first call that is held
 
         kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
-        call.notes[KEPT] = response if kept is raw else kept and self.stand_in(response, kept)
+        call.notes[KEPT] = response if kept is raw else self.stand_in(response, kept)
         return is_whole
 
     # The end.

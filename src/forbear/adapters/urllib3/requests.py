@@ -10,7 +10,6 @@ import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.util import Timeout
 
-from ...core.call import RECORD, Story
 from ...core.request import DEFAULT_PORTS
 from .port import Urllib3Port
 from .request import Urllib3Request, as_text, origin_at
@@ -166,12 +165,4 @@ class RequestsPort(Urllib3Port[requests.Response]):
         return requests.HTTPError(message, request=response.request, response=response)
 
     def closed_error(self) -> Exception:
-        return requests.ConnectionError("The adapter was closed before the request was sent.")
-
-    def empty_response(self, call: Call, status: int | None, story: Story) -> requests.Response:
-        request = call.request.original
-        response = requests.Response()
-        response.status_code, response._content = status, b""  # type: ignore[assignment]
-        response.url, response.request = request.url or "", request
-        setattr(response, RECORD, story)
-        return response
+        return requests.ConnectionError("The adapter was closed while the call waited.")
