@@ -10,7 +10,7 @@ import pytest
 from forbear import ConcurrencyLimit, Exponential, RetryPolicy
 from forbear.httpx import AsyncRetryTransport
 
-from ..adapters.test_concurrency import counting
+from ..adapters.test_concurrency import Counting
 
 pytestmark = [pytest.mark.real]
 CONFIGURATION = """
@@ -34,7 +34,7 @@ http {{
 @pytest.fixture
 def limited(nginx_program, tmp_path, free_port, wait_for_port):
     port = free_port()
-    with counting(allowed=1000, seconds=0.03) as server:
+    with Counting(allowed=1000, seconds=0.03) as server:
         configuration = tmp_path / "nginx.conf"
         text = CONFIGURATION.format(home=tmp_path, port=port, upstream=server.url)
         configuration.write_text(text)
