@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CANCEL = 8  # RFC 9113 section 7
-LOSES_SLOTS = frozenset(f"1.0.{number}" for number in range(10))  # versions of httpcore
+# Versions of httpcore, and of httpcore2, which began as a copy.
+LOSES_SLOTS = frozenset({*(f"1.0.{number}" for number in range(10)), "2.0.0"})
 
 
 def is_reused(pool: Any, origin: object) -> bool:
@@ -76,7 +77,7 @@ def free_lost_slots(inner: object) -> None:
     When a request stops queueing in the moment in which the pool makes a connection for it, the
     connection stays in the pool for good, neither idle nor closed. After a few rounds of calls that
     end together, at a shared deadline, every slot of the pool would be lost. httpcore2 drops such
-    connections itself.
+    connections itself, but for its first version.
     """
     pool: Any = getattr(inner, "_pool", None)
     core = sys.modules.get(type(pool).__module__.partition(".")[0])
