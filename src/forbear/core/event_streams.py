@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 
 from .checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
+from .feature_checks import check_is
 from .headers.fields import (
     FOREVER,
     FRAMES,
@@ -30,7 +31,6 @@ from .headers.fields import (
     number,
 )
 from .headers.ranges import Part
-from .option_checks import check_is
 from .outcome import Failure, FailureKind, Hint, Phase
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""Option checks: what the ``check`` of each feature's own option is made of.
+"""Feature checks: the parts of each feature's ``check`` of its own option.
 
 Each message says what was given, and the code to write instead.
 """
