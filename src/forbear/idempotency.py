@@ -15,8 +15,8 @@ vendors' documentation named next to each profile.
 from __future__ import annotations
 
 from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
+from .core.feature_checks import check_is
 from .core.headers.structured import string_item
-from .core.option_checks import check_is
 from .core.origins import origin_from
 
 TYPE_CHECKING = False

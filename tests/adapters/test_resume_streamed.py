@@ -258,6 +258,19 @@ def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resu
 
 
 @clients
+@pytest.mark.timeout(20)
+def test_the_rest_of_a_large_body_inside_the_loop_ends_at_the_deadline(lane, server):
+    """Also one that drips, each of whose receives is in time."""
+    of_v1 = "body=200000;etag=v1"
+    server.script("/file", f"cut:70001;{of_v1}", f"200;{of_v1};drip=150")
+    ours = made(lane, POLICY.replace(total_timeout=0.5))
+    with pytest.raises(lane.forbear.DeadlineExceeded):
+        whole(ours, server.url + "/file")
+    ours.close()
+    assert len(server.requests("/file")) == 2
+
+
+@clients
 def test_a_large_body_that_never_ends_well_is_the_librarys_error(lane):
     """Attempts without progress run out; with coding, a limit of one and resume=False too."""
     with Origin(LARGE, [Answer(90_000), Answer(0)]) as origin:

@@ -88,6 +88,20 @@ async def test_a_broken_download_goes_on_where_it_broke(adapter, server, options
         assert f"resumed at {resumed}" in str(record)
 
 
+async def test_a_download_under_a_deadline_goes_on_too(adapter, server, options):
+    """Each part is read by the deadline, and nothing closes it before it is read."""
+    server.script("/file", CUT, f"cut:70001{OF_V1}", f"200{OF_V1}")
+    got = bytearray()
+    async with adapter.client(**options) as client:
+        with forbear.deadline(60.0, clock=options["clock"]):
+            response = await adapter.open(client, "GET", server.url + "/file")
+            await adapter.collect(response, got)
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    assert bytes(got) == WHOLE
+    assert len(server.requests("/file")) == 3
+
+
 @pytest.mark.smoke
 async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapter, server, options):
     """Each 64 KiB gives one back: here 9 cuts under a limit of 3 attempts.

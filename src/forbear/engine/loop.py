@@ -76,9 +76,7 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
 def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: bool) -> None:
     """Note for how long the call was held, and emit why it is released."""
     call.hold = None
-    if may_go:
-        call.notes.pop(KEPT, None)
-    else:
+    if not may_go:
         call.stop = hold.refusal
     seconds = max(0.0, now - hold.ready_at)
     call.add_to_story("held", seconds)
@@ -127,6 +125,9 @@ def drive(coroutine: Coroutine[object, None, T]) -> T:
         if isinstance(error.__cause__, StopIteration):
             raise error.__cause__ from None
         raise
+    except BaseException:
+        coroutine.close()  # interrupted before its first line: Python would warn
+        raise
     coroutine.close()
     raise RuntimeError("something asynchronous was awaited on a synchronous client")
 
@@ -138,7 +139,6 @@ def drive_call(call: Call, port: Port[Response]) -> Response | None:
     try:
         return drive(coroutine)
     except BaseException:
-        coroutine.close()  # interrupted before its first line: Python would warn
         for response in handed:  # interrupted after its last line: nobody else has the response
             drive(port.close_unused(response))
         raise
@@ -175,6 +175,8 @@ async def run(
                     await port.run_hook(call)
                     wait, call.notes[PREPARED_FOR] = 0.0, call.origin
                     continue
+                if KEPT in call.notes:
+                    await port.close_unused(call.notes.pop(KEPT))
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through

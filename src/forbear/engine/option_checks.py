@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import check_bool, check_takes, shown, tool
-from ..core.option_checks import check_has, check_is, check_no_class
+from ..core.feature_checks import check_has, check_is, check_no_class
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 

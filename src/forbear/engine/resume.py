@@ -420,7 +420,8 @@ class Resumable:
                 return False
             except BaseException:  # interrupted, with the rest in hand
                 for response in handed:
-                    await self._original.stream_of(response).close()
+                    if response is not None:
+                        await self._original.stream_of(response).close()
                 raise
             finally:
                 self._original.attach(call.story(self._port.clock.monotonic()))

@@ -32,7 +32,7 @@ from ..core.checks import (
     shown,
     suggesting,
 )
-from ..core.option_checks import check_is
+from ..core.feature_checks import check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from . import Locked

@@ -20,7 +20,7 @@ from random import random as system_random
 from ..core.backoff import Exponential
 from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
-from ..core.option_checks import check_made, check_methods
+from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of

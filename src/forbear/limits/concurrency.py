@@ -26,7 +26,7 @@ from ..core.checks import (
     rebuilt,
     suggesting,
 )
-from ..core.option_checks import check_is
+from ..core.feature_checks import check_is
 from ..core.outcome import Reason
 from ..core.request import check_scope
 from ..errors import RetryRefused

@@ -26,7 +26,7 @@ from ..core.checks import (
     suggesting,
     texts,
 )
-from ..core.option_checks import check_is
+from ..core.feature_checks import check_is
 from ..core.outcome import IDEMPOTENT_METHODS
 from . import Locked
 

@@ -11,7 +11,7 @@ from itertools import count
 from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
 from ..core.checks import check_choice, rebuilt, suggesting, texts
-from ..core.option_checks import check_is
+from ..core.feature_checks import check_is
 from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
-from ..core.option_checks import check_is
+from ..core.feature_checks import check_is
 from ..core.request import check_scope
 from . import Locked
 from .scopes import key_of

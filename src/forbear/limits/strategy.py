@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..core.call import PLUGIN_ERROR, Call, Limit, Plan
 from ..core.checks import shown
-from ..core.option_checks import check_has, check_made, check_methods
+from ..core.feature_checks import check_has, check_made, check_methods
 from ..core.outcome import GiveUp, Reason
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused

@@ -40,7 +40,7 @@ class PuttingBack:
 
 
 class PutBack(PuttingBack):
-    """That of a synchronous response."""
+    """The body of a synchronous response."""
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self.pieces
@@ -54,7 +54,7 @@ class PutBack(PuttingBack):
 
 
 class AsyncPutBack(PuttingBack):
-    """That of an asynchronous response. No generator, since trio warns of unfinished ones."""
+    """The body of an asynchronous response. No generator, since trio warns of unfinished ones."""
 
     _index = 0
 

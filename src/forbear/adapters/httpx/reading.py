@@ -22,7 +22,10 @@ HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")
 
 
 def unread(stream: Any) -> bytes:
-    """What has arrived of a body and was not read yet, with framing. AttributeError: unknown."""
+    """Bytes of a body that have arrived and were not read yet, with framing.
+
+    AttributeError: unknown.
+    """
     state = stream._httpcore_stream._stream._connection._h11_state
     return state._receive_buffer._data  # type: ignore[no-any-return]  # its public view is a copy
 

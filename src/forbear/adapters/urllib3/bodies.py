@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 PIECE = 65_536  # bytes asked for at once
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
-    "enforce_content_length", "auto_close",
+    "auto_close",
 )  # fmt: skip
 
 
 class Live:
-    """What is still to come of a urllib3 response.
+    """The source of a urllib3 response: the bytes that are still to come.
 
     A peer that drips is noticed after each byte, except inside the line that begins a chunk.
 
@@ -195,7 +195,7 @@ class Broken:
 
 
 class File:
-    """What urllib3 reads a replaced body from."""
+    """The file that urllib3 reads a replaced body from."""
 
     closed = False
 
@@ -246,10 +246,10 @@ class Replaced(HTTPResponse):
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
         self.is_prompt = is_prompt(raw)
-        named["enforce_content_length"] = False  # its sources do, each for its own part
         super().__init__(
             body=self.file,  # type: ignore[arg-type]
             preload_content=False,
+            enforce_content_length=False,  # its sources do, each for its own part
             # requests takes cookies from it; a copy must not close it.
             original_response=None if is_copy else getattr(raw, "_original_response", None),
             request_url=raw.url,
@@ -259,10 +259,7 @@ class Replaced(HTTPResponse):
     @property
     def live(self) -> HTTPResponse:
         """The response that is read from now."""
-        source: Any = self.file.source
-        while (inner := getattr(source, "stream", None)) is not None:
-            source = inner
-        raw = getattr(source, "raw", self.first)
+        raw = getattr(innermost(self.file.source), "raw", self.first)
         return raw.live if isinstance(raw, Replaced) else raw
 
     @property
@@ -309,13 +306,15 @@ def is_prompt(raw: Any) -> bool:
     return begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
 
 
-def is_over(raw: HTTPResponse) -> bool:
-    """Was the response read to its end, or closed?"""
-    return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
+def innermost(source: Any) -> Any:
+    """The source below all that go around it."""
+    while (inner := getattr(source, "stream", None)) is not None:
+        source = inner
+    return source
 
 
 def source_of(raw: HTTPResponse) -> Source:
-    """What is still to come of a response."""
+    """The source of a response, as it is read now."""
     return raw.file.source if isinstance(raw, Replaced) else Live(raw)
 
 
@@ -329,13 +328,15 @@ def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
 
 
 def read_briefly(
-    raw: HTTPResponse, seconds: float, wants_more: Callable[[bytes], bool]
+    raw: HTTPResponse, seconds: float, wants_more: Callable[[bytes, int], bool]
 ) -> tuple[list[bytes], Ending | Exception]:
     """Read a body for so many seconds at most; return its pieces, and how that ended.
 
-    After LATE the body is intact, and is read on by ``put_back``.
+    ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
+    intact, and is read on by ``put_back``.
     """
     pieces: list[bytes] = []
+    received = 0
     live = Live(raw, SYSTEM_CLOCK.true_monotonic() + seconds if seconds != inf else inf)
     try:
         while seconds == inf or live.has_more():
@@ -343,7 +344,8 @@ def read_briefly(
             if not piece:
                 return pieces, WHOLE
             pieces.append(piece)
-            if not wants_more(piece):
+            received += len(piece)
+            if not wants_more(piece, received):
                 break
         return pieces, LATE
     except Exception as error:
@@ -373,9 +375,7 @@ def within(
 ) -> HTTPResponse:
     """Let each read from a response end at the latest that many seconds from now."""
     found = around(raw, lambda source: source)
-    source: Any = found.file.source
-    while (inner := getattr(source, "stream", None)) is not None:
-        source = inner
+    source = innermost(found.file.source)
     if isinstance(source, Live):
         source.ends_at, source.late = SYSTEM_CLOCK.true_monotonic() + seconds, late
     return found
@@ -405,21 +405,13 @@ def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse, bool]:
         of it is still to come.
     """
     length = getattr(raw, "length_remaining", None) or 0
-    if is_over(raw) or length > DRAIN_BYTES:
+    if getattr(raw, "closed", True) or length > DRAIN_BYTES:
         return raw, length <= DRAIN_BYTES
-    received = 0
-
-    def wants_more(piece: bytes) -> bool:
-        nonlocal received
-        received += len(piece)
-        return received <= DRAIN_BYTES
-
-    pieces, ending = read_briefly(raw, seconds, wants_more)
+    pieces, ending = read_briefly(raw, seconds, lambda _, received: received <= DRAIN_BYTES)
+    if ending is WHOLE or (ending is LATE and sum(map(len, pieces)) > DRAIN_BYTES):
+        return put_back(raw, pieces, ending), ending is WHOLE
     if isinstance(ending, Exception):  # the response has failed: how its body ends does not matter
         let_signals_through(ending)
-        return Replaced(raw, Nothing()), True
-    if ending is LATE and received <= DRAIN_BYTES:
-        raw.close()
-        raw.release_conn()
-        return Replaced(raw, Nothing()), True
-    return put_back(raw, pieces, ending), ending is WHOLE
+    raw.close()
+    raw.release_conn()
+    return Replaced(raw, Nothing()), True

@@ -1,8 +1,8 @@
-"""Deadlines of urllib3: how long a response is read, and how a failed one is closed.
+"""Deadlines of urllib3: pools and connections that end in time, and how a response is closed.
 
-urllib3's read timeout bounds each receive. Here one instant bounds all of them, also those that
-http.client makes while it searches for the end of a chunk's size line: else a peer that sends a
-byte now and then could hold a call for ever.
+One instant bounds every step of an attempt: waiting for a connection, connecting and writing here,
+the reads of a body in bodies.py. A peer that drips header bytes, or the line that begins a chunk,
+can exceed it, since http.client receives those by itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
 
 
 class Here(threading.local):
-    """What this thread is sending. Neither library takes a deadline as an argument."""
+    """The attempt that this thread sends. Neither library takes a deadline as an argument."""
 
     ends_at = inf  # instant on the system's clock at which the attempt's deadline is over
     pool: Any = None  # of the last attempt, weak
@@ -69,6 +69,7 @@ def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
     """
     if not isinstance(raw, HTTPResponse):  # over HTTP/2: it was read, and has no connection
         return
+    raw = getattr(raw, "live", raw)
     try:
         drain(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
     except Exception as error:

@@ -23,7 +23,7 @@ from ...engine.inspection import (
     wants_body_hint,
 )
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
-from .bodies import Replaced, is_over, put_back, read_briefly
+from .bodies import Replaced, put_back, read_briefly
 
 if TYPE_CHECKING:
     from ...core.call import Call
@@ -45,7 +45,7 @@ def read_body_hint(
 ) -> AnyResponse:
     """Read a vendor's hint in the body of a failed response."""
     raw = port.raw_of(response)
-    if isinstance(raw, HTTPResponse) and not is_over(raw):
+    if isinstance(raw, HTTPResponse) and not raw.closed:
         inspection, body = Inspection(port, call.request.method, raw, call.deadline_at), b""
         inspection.patience = DRAIN_SECONDS
         with suppress(Exception):  # too long, too slow, broken, or not decoded
@@ -67,7 +67,7 @@ def ask_about(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse)
         port.loads(view, call.policy, response)
         or not isinstance(raw, HTTPResponse)
         or raw.length_remaining == 0  # of HEAD too
-        or is_over(raw)
+        or raw.closed
     ):
         inspection = Inspection(port, view.method, raw, call.deadline_at)
         shown = port.copy_of(response, inspection.shown())
@@ -119,15 +119,13 @@ class Inspection:
     def _take(self) -> list[bytes]:
         if self.kept is not None:  # what a second reading took nobody would put back
             raise self.error or too_late()
-        raw, clock, received = self._raw, self._port.clock, 0
+        raw, clock = self._raw, self._port.clock
         kind = raw.headers.get("content-type", "")
         seconds = seconds_to_look(self._method, raw.status, kind, raw.length_remaining)
         now = clock.monotonic()
         until = min(now + min(seconds, self.patience), self._deadline_at)
 
-        def wants_more(piece: bytes) -> bool:
-            nonlocal received
-            received += len(piece)
+        def wants_more(_: bytes, received: int) -> bool:
             return received <= DRAIN_BYTES and clock.monotonic() < until
 
         pieces, ending = read_briefly(raw, max(until - now, 0.0), wants_more)

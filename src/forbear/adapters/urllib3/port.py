@@ -489,10 +489,10 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
-        from .bodies import Slotted, around, is_over
+        from .bodies import Slotted, around
 
         endless = None
-        if isinstance(raw, HTTPResponse) and not is_over(raw):
+        if isinstance(raw, HTTPResponse) and not raw.closed:
             endless = is_endless(raw.headers.get("content-type"), raw.status)
         notes = end_attempt(call, endless=endless)
         if notes is None or call.resumption is not None:  # the first response has its own

@@ -124,7 +124,11 @@ class RequestsPort(Urllib3Port[requests.Response]):
         return super().loads(view, policy, response) and not response.is_redirect
 
     def load(self, request: object, response: requests.Response) -> None:
-        _ = response.content
+        try:
+            _ = response.content
+        except BaseException:
+            response.close()
+            raise
 
     def load_last(self, call: Call, response: requests.Response) -> None:
         if not self.is_bounded(call):

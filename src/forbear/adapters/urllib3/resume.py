@@ -71,8 +71,9 @@ def join(
 
     Then the next attempt requests the whole body anew.
     """
-    partial, raw = view.partial, port.raw_of(response)
+    partial, response = view.partial, port.in_time(call, response)
     assert isinstance(partial, PartialBody)
+    raw = port.raw_of(response)
     at = partial.continue_in(raw)
     if at is None:
         if not is_cut_off(raw):  # else it may have been the rest
@@ -111,10 +112,12 @@ class RawOriginal:
 
     Attributes:
         response_of: Returns the one that the caller has, if it still has it.
+        rest: The response that continues it.
     """
 
     shows_deadline = True
     response_of: Callable[[], HTTPResponse | None] = staticmethod(lambda: None)
+    rest: HTTPResponse | None = None
 
     def __init__(self, raw: HTTPResponse) -> None:
         self._head = raw.status, raw.headers
@@ -132,6 +135,7 @@ class RawOriginal:
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
 
     def stream_of(self, response: HTTPResponse) -> Source:
+        self.rest = response  # kept, since its finalizer would close the body
         return source_of(response)
 
     def attach(self, story: Story) -> None:

@@ -59,7 +59,7 @@ UNSEEN = SimpleNamespace(ready=False)  # a body that a Retry cannot inspect
 
 
 class Bridge:
-    """What all copies of a Retry share: the settings, with their budget."""
+    """The settings and their budget, which all copies of a Retry share."""
 
     def __init__(self, policy: RetryPolicy, options: dict[str, Any]) -> None:
         self.given = policy, options

@@ -29,7 +29,7 @@ def begin_stream(port: Urllib3Port[AnyResponse], call: Call, response: AnyRespon
     start = stream_start(port.settings, call.policy, raw.status, lines, left)
     if start is None:
         return response
-    pieces, ending = read_briefly(raw, start.seconds, start.wants_more)
+    pieces, ending = read_briefly(raw, start.seconds, lambda piece, _: start.wants_more(piece))
     failure: Exception | None
     try:
         failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
