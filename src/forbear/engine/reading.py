@@ -45,6 +45,23 @@ class Source(Protocol):
         """Read no more. Idempotent."""
 
 
+class Live(Source, Protocol):
+    """That of a library: the only reader of what is still to come of a response, in raw bytes.
+
+    Attributes:
+        ends_at: Each read ends by this instant of the system's clock, or infinity.
+    """
+
+    ends_at: float
+
+    async def has_more(self) -> bool:
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        A read that is begun and given up would lose bytes, or the connection.
+        """
+        ...
+
+
 class Nothing:
     """A source at its end."""
 

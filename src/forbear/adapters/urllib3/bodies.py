@@ -8,7 +8,6 @@ with the first body that is bounded, held, inspected or resumed.
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -19,7 +18,8 @@ from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 from urllib3.util import wait_for_read
 
 from ...core.headers.fields import begins_events
-from ...engine.calls import free_slot
+from ...engine import bodies
+from ...engine.bodies import PutBack, rest_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.frames import let_signals_through
 from ...engine.loop import drive
@@ -29,7 +29,7 @@ from .deadlines import socket_of
 from .request import least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
 
     from ...engine.reading import Ending, Source
 
@@ -97,12 +97,14 @@ class Live:
         sock.settimeout(least(self.configured, left))
         return sock
 
-    def has_more(self) -> bool:
+    async def has_more(self) -> bool:
         """Wait until the body can be read on; False: the time is over, and the body is intact.
 
         A receive that times out would break the body for its caller. So what was received is looked
         at first, with a socket that does not wait.
         """
+        if self.ends_at == inf:
+            return True
         raw, sock = self.raw, socket_of(self.raw)
         # Not with pyOpenSSL's, which raise a timeout instead of saying that nothing has come.
         if raw.length_remaining == 0 or not hasattr(sock, "gettimeout"):
@@ -138,60 +140,6 @@ class Live:
 def read_timeout() -> Exception:
     nothing: Any = None
     return ReadTimeoutError(nothing, nothing, "Read timed out.")
-
-
-class PutBack:
-    """A source of what was read before, which is kept no longer, and then of what is to come."""
-
-    def __init__(self, pieces: Iterable[bytes], stream: Source) -> None:
-        self._pieces, self.stream = deque(pieces), stream
-
-    async def read(self) -> bytes:
-        return self._pieces.popleft() if self._pieces else await self.stream.read()
-
-    async def close(self) -> None:
-        self._pieces.clear()
-        await self.stream.close()
-
-
-class Slotted:
-    """A source that gives back the slot of its attempt when its body ends."""
-
-    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
-        self.stream, self._notes = stream, notes
-
-    async def read(self) -> bytes:
-        piece = b""
-        try:
-            piece = await self.stream.read()
-        finally:
-            if not piece:
-                free_slot(self._notes)
-        return piece
-
-    async def close(self) -> None:
-        try:
-            await self.stream.close()
-        finally:
-            free_slot(self._notes)
-
-
-class Broken:
-    """A body that breaks when it is read."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def read(self) -> bytes:
-        error = self._error
-        self._error = ProtocolError("Connection broken: the body has broken before")
-        try:
-            raise error
-        finally:
-            del error  # its traceback holds this frame, which would hold it: a cycle
-
-    async def close(self) -> None:
-        self.is_closed = True
 
 
 class File:
@@ -330,35 +278,18 @@ def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
 def read_briefly(
     raw: HTTPResponse, seconds: float, wants_more: Callable[[bytes, int], bool]
 ) -> tuple[list[bytes], Ending | Exception]:
-    """Read a body for so many seconds at most; return its pieces, and how that ended.
-
-    ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
-    intact, and is read on by ``put_back``.
-    """
-    pieces: list[bytes] = []
-    received = 0
-    live = Live(raw, SYSTEM_CLOCK.true_monotonic() + seconds if seconds != inf else inf)
-    try:
-        while seconds == inf or live.has_more():
-            piece = drive(live.read())
-            if not piece:
-                return pieces, WHOLE
-            pieces.append(piece)
-            received += len(piece)
-            if not wants_more(piece, received):
-                break
-        return pieces, LATE
-    except Exception as error:
-        drive(live.close())
-        return pieces, error
+    """Read a body for so many seconds at most; as that of the engine."""
+    live = Live(raw, SYSTEM_CLOCK.true_monotonic() + seconds)
+    return drive(bodies.read_briefly(live, wants_more))
 
 
 def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception) -> Replaced:
     """Make the response that gives what was read, and goes on as it ended."""
-    rest: Source = Nothing()
-    if ending is not WHOLE:
-        rest = Broken(ending) if isinstance(ending, Exception) else source_of(raw)
-    return Replaced(raw, PutBack(pieces, rest))
+    return Replaced(raw, rest_of(pieces, ending, source_of(raw), broken_before()))
+
+
+def broken_before() -> Exception:
+    return ProtocolError("Connection broken: the body has broken before")
 
 
 def drop_rest(raw: HTTPResponse) -> HTTPResponse:
@@ -389,7 +320,7 @@ def is_cut_off(raw: HTTPResponse) -> bool:
     raw = raw.live if isinstance(raw, Replaced) else raw
     if socket_of(raw) is None or raw.length_remaining == 0:
         return False
-    if not Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS).has_more():
+    if not drive(Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS).has_more()):
         return False
     try:
         return not raw._fp.fp.peek(1)  # type: ignore[union-attr]

@@ -489,7 +489,8 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
-        from .bodies import Slotted, around
+        from ...engine.bodies import Slotted
+        from .bodies import around
 
         endless = None
         if isinstance(raw, HTTPResponse) and not raw.closed:

@@ -18,11 +18,12 @@ from urllib3.exceptions import ProtocolError
 from ...core.call import RECORD, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
+from ...engine.bodies import Broken, PutBack
 from ...engine.errors import Interrupted
 from ...engine.loop import drive
 from ...engine.reading import Nothing
 from ...engine.resume import Resumable, accept_part, note_progress, note_resumed
-from .bodies import Broken, PutBack, Replaced, around, is_cut_off, source_of
+from .bodies import Replaced, around, broken_before, is_cut_off, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,4 +214,4 @@ class PartialBody(Resumable):
         if error is None:
             return Replaced(self._raw, PutBack(self._pieces, Nothing()))
         drive(self.stream.close())
-        return Replaced(self._raw, Broken(error))
+        return Replaced(self._raw, Broken(error, broken_before()))

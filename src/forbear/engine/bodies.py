@@ -1,0 +1,115 @@
+"""Bodies: sources of bytes that go around what is still to come of a response.
+
+Each library has one source that reads from its connection (``Live``). What was put back, a slot or
+an error stands around it, and is written once: with a synchronous library nothing suspends. Loaded
+with the first body of which a part was read before the hand-over, or that is handed over open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .calls import free_slot
+from .reading import LATE, WHOLE, Nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .reading import Ending, Live, Source
+
+
+class PutBack:
+    """A source of what was read before, which is kept no longer, and then of what is to come."""
+
+    def __init__(self, pieces: Iterable[bytes], stream: Source) -> None:
+        self._pieces, self.stream = deque(pieces), stream
+
+    async def read(self) -> bytes:
+        return self._pieces.popleft() if self._pieces else await self.stream.read()
+
+    async def close(self) -> None:
+        self._pieces.clear()
+        await self.stream.close()
+
+
+class Slotted:
+    """A source that gives back the slot of its attempt when its body ends."""
+
+    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
+        self.stream, self._notes = stream, notes
+
+    async def read(self) -> bytes:
+        piece = b""
+        try:
+            piece = await self.stream.read()
+        finally:
+            if not piece:
+                free_slot(self._notes)
+        return piece
+
+    async def close(self) -> None:
+        try:
+            await self.stream.close()
+        finally:
+            free_slot(self._notes)
+
+
+class Broken:
+    """A body that breaks when it is read.
+
+    Args:
+        error: What broke it.
+        again: What a second reading raises.
+    """
+
+    def __init__(self, error: Exception, again: Exception) -> None:
+        self._error, self._again = error, again
+
+    async def read(self) -> bytes:
+        error, self._error = self._error, self._again
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame, which would hold it: a cycle
+
+    async def close(self) -> None:
+        """Nothing is left to close."""
+
+
+async def read_briefly(
+    live: Live, wants_more: Callable[[bytes, int], bool]
+) -> tuple[list[bytes], Ending | Exception]:
+    """Read a body until ``live.ends_at``; return its pieces, and how that ended.
+
+    ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
+    intact, and is read on by ``rest_of``.
+    """
+    pieces: list[bytes] = []
+    received = 0
+    try:
+        while await live.has_more():
+            piece = await live.read()
+            if not piece:
+                return pieces, WHOLE
+            pieces.append(piece)
+            received += len(piece)
+            if not wants_more(piece, received):
+                break
+        return pieces, LATE
+    except Exception as error:
+        await live.close()
+        return pieces, error
+
+
+def rest_of(
+    pieces: Iterable[bytes], ending: Ending | Exception, source: Source, again: Exception
+) -> PutBack:
+    """The source that gives what was read of a body, and goes on as ``read_briefly`` has ended.
+
+    ``source`` gives the rest; ``again`` is as of ``Broken``.
+    """
+    rest: Source = Nothing()
+    if ending is not WHOLE:
+        rest = Broken(ending, again) if isinstance(ending, Exception) else source
+    return PutBack(pieces, rest)
