@@ -68,6 +68,13 @@ FIRST = {
     "structlog": "guides/observing/",
     "private names": "what-you-let-in/",
     "double charge": "what-you-let-in/",
+    "many urls": "recipes/many-urls/",
+    "gather": "recipes/many-urls/",
+    "parallel": "recipes/many-urls/",
+    "thread pool": "recipes/many-urls/",
+    "per host": "recipes/many-urls/",
+    "starlette": "recipes/frameworks/",
+    "httpx-aiohttp": "guides/httpx/",
 }
 
 # The search of the site is a worker of its browser; Node runs the very file that was built.
