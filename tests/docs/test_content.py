@@ -57,6 +57,20 @@ def test_each_name_is_explained(page, head):
     assert {row[0].strip("`") for row in rows} == set(NAMED[page, head])
 
 
+def test_the_values_of_labels_are_listed():
+    explained = "".join(
+        PAGES[page] for page in ("guides/metrics.md", "troubleshooting.md", "how/hedging.md")
+    )
+    values = {
+        value
+        for metric in METRICS.values()
+        for label, closed in metric.labels.items()
+        if label not in ("method", "scope", "backend")
+        for value in closed or ()
+    }
+    assert {value for value in values if f"`{value}`" not in explained} == set()
+
+
 def words_of_the_language():
     """All steps and modifiers, as the messages name them."""
     with pytest.raises(ValueError, match="known are") as caught:
