@@ -26,11 +26,11 @@ from itertools import count
 from time import thread_time_ns
 from typing import TYPE_CHECKING
 
+from forbear.addons import concurrency
+from forbear.addons.concurrency import ConcurrencyLimit, Slot
 from forbear.core.call import Call
 from forbear.core.policy import RetryPolicy
 from forbear.core.request import Request
-from forbear.limits import concurrency
-from forbear.limits.concurrency import ConcurrencyLimit, Slot
 from forbear.limits.limits import Limits
 
 from .simulation.contenders import contender

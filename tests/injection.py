@@ -61,9 +61,9 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.adapters.urllib3.deadlines import HERE
+from forbear.addons.breaker import CircuitState
+from forbear.addons.concurrency import Slot
 from forbear.engine.current import CURRENT
-from forbear.limits.breaker import CircuitState
-from forbear.limits.concurrency import Slot
 from forbear.limits.health import TOKENS
 from forbear.testing import FakeClock, FaultServer
 
@@ -74,7 +74,7 @@ NUMBERS = count(1)
 SIZE = 200_000
 SWITCH_INTERVAL = 1e-4  # seconds; else the call and the server's thread wait 5 ms for each other
 SPINE = "loop.py"
-DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits"))
+DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits", "addons"))
 UNREAL = {}  # by identity, since the hash of a code object takes longer than a line
 THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 

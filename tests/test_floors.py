@@ -21,7 +21,7 @@ ROOT = Path(forbear.__file__).parent
 # The last are __main__ and forbear.
 HEIGHTS = [
     ("errors", "core"),
-    ("limits", "idempotency"),
+    ("limits", "idempotency", "addons"),
     ("engine",),
     ("adapters", "telemetry"),
     ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi", "strategies"),
@@ -56,7 +56,7 @@ ALLOWED = {
     ("limits", "os"),  # and its renewal after a fork
     ("core.environment", "os"),  # reads variables when from_env is called, and then only
     ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
-    ("limits.budget", "random"),  # the default of random= for who builds a strategy by hand
+    ("addons.budget", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }
 # Public, though the name begins with an underscore.
@@ -67,7 +67,7 @@ FILES: dict[str, Path] = {}  # by the module's name without "forbear."
 for path in sorted(ROOT.rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     FILES[name.removesuffix("__init__").rstrip(".")] = path
-PURE = [name for name in FILES if re.match(r"(core|limits)\b", name)]
+PURE = [name for name in FILES if re.match(r"(core|limits|addons)\b", name)]
 NODES: dict[str, list[ast.AST]] = {}  # of each syntax tree
 INSIDE: list[tuple[str, int, str]] = []  # importer, line, what it imports of forbear
 OUTSIDE: list[tuple[str, int, str]] = []  # and of others

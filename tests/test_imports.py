@@ -88,7 +88,11 @@ def test_dir_lists_names_before_they_are_used() -> None:
 def test_what_needs_no_client_works_in_a_bare_interpreter() -> None:
     """The lower floors, the middleware, the testing tools and what the command explains."""
     root = Path(forbear.__file__).parent
-    lower = [path for top in ("core", "limits", "engine") for path in (root / top).rglob("*.py")]
+    lower = [
+        path
+        for top in ("core", "limits", "engine", "addons")
+        for path in (root / top).rglob("*.py")
+    ]
     modules = [
         ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in lower
@@ -203,7 +207,7 @@ def test_an_option_loads_no_feature_but_its_own() -> None:
     )
     assert not loaded_by(make.format(""), after=imports) & features
     own = loaded_by(make.format("pacing=forbear.Pacing()"), after=f"{imports}\nimport forbear")
-    assert own & features == {"forbear.limits.pacing"}
+    assert own & features == {"forbear.addons.pacing"}
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from importlib import import_module
 from textwrap import fill
 from typing import Any, TextIO
 
+from forbear.addons.hedge import Hedge
 from forbear.cli import Page, escaped, run_to_status, spoken, teach
-from forbear.limits.hedge import Hedge
 
 from .contenders import (
     ADDITIONS,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from forbear.addons.breaker import CircuitBreaker
+from forbear.addons.budget import AwsStandard, RetryBudget
+from forbear.addons.concurrency import ConcurrencyLimit
+from forbear.addons.pacing import Pacing
 from forbear.core.backoff import Exponential, Fixed
 from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
-from forbear.limits.breaker import CircuitBreaker
-from forbear.limits.budget import AwsStandard, RetryBudget
-from forbear.limits.concurrency import ConcurrencyLimit
 from forbear.limits.gate import MOST_TASKS, RetryGate
 from forbear.limits.limits import Limits
-from forbear.limits.pacing import Pacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

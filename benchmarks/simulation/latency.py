@@ -27,7 +27,7 @@ from .backend import TIMED_OUT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from forbear.limits.hedge import Hedge
+    from forbear.addons.hedge import Hedge
 
 LOADS = tuple(tenths / 10 for tenths in range(1, 10))
 ORIGIN = "https://backend:443"

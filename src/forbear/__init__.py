@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
+    from .addons.breaker import CircuitBreaker
+    from .addons.budget import RetryBudget
+    from .addons.concurrency import ConcurrencyLimit
+    from .addons.hedge import Hedge
+    from .addons.origins import Origins
+    from .addons.pacing import Pacing
     from .core.backoff import Exponential, Fixed
     from .core.event_streams import EventStreams
     from .core.headers.hints import read_hint
@@ -33,13 +39,7 @@ if TYPE_CHECKING:
     from .engine.options import Options
     from .errors import CircuitOpenError, DeadlineExceeded, ForbearError
     from .idempotency import IdempotencyKeys
-    from .limits.breaker import CircuitBreaker
-    from .limits.budget import RetryBudget
-    from .limits.concurrency import ConcurrencyLimit
     from .limits.gate import RetryGate
-    from .limits.hedge import Hedge
-    from .limits.origins import Origins
-    from .limits.pacing import Pacing
 
 _PLACES = {
     name: module
@@ -54,13 +54,13 @@ _PLACES = {
         ("engine.options", "Options"),
         ("errors", "CircuitOpenError DeadlineExceeded ForbearError"),
         ("idempotency", "IdempotencyKeys"),
-        ("limits.breaker", "CircuitBreaker"),
-        ("limits.budget", "RetryBudget"),
-        ("limits.concurrency", "ConcurrencyLimit"),
+        ("addons.breaker", "CircuitBreaker"),
+        ("addons.budget", "RetryBudget"),
+        ("addons.concurrency", "ConcurrencyLimit"),
         ("limits.gate", "RetryGate"),
-        ("limits.hedge", "Hedge"),
-        ("limits.origins", "Origins"),
-        ("limits.pacing", "Pacing"),
+        ("addons.hedge", "Hedge"),
+        ("addons.origins", "Origins"),
+        ("addons.pacing", "Pacing"),
     )
     for name in names.split()
 }

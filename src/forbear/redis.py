@@ -1,6 +1,6 @@
 """forbear for a fleet: ``RedisBudget``, one allowance for all processes on all hosts.
 
-What is decided, and what is remembered, is in limits/lease.py; here is the round trip, which a
+What is decided, and what is remembered, is in addons/lease.py; here is the round trip, which a
 thread makes in the background, and what happens when it fails.
 """
 
@@ -23,11 +23,11 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from .addons.budget import RetryBudget, check_rates
+from .addons.lease import LEASE_SECONDS, LeasedBudget, Report
 from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
 from .engine.clock import SYSTEM_CLOCK
 from .engine.events import BUDGET_BACK, BUDGET_LOST, Line
-from .limits.budget import RetryBudget, check_rates
-from .limits.lease import LEASE_SECONDS, LeasedBudget, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

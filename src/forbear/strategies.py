@@ -8,13 +8,13 @@ breaker, cooldown and servers, with the option ``strategy=``::
 The types are those of what forbear passes to your own code, and of what your code returns.
 """
 
+from .addons.budget import AwsStandard, TokenBucket
+from .addons.standard import StandardStrategy
 from .core.backoff import Backoff
 from .core.outcome import Failure, Fault, Hint, Phase
 from .core.policy_fields import PolicyFields
 from .core.strategy import RetryStrategy, RetryToken
 from .errors import RetryRefused
-from .limits.budget import AwsStandard, TokenBucket
-from .limits.standard import StandardStrategy
 
 __all__ = [
     "AwsStandard",

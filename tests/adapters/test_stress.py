@@ -20,9 +20,9 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
+from forbear.addons.hedge import MOST_TIMES
 from forbear.core.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
-from forbear.limits.hedge import MOST_TIMES
 
 from ..threads import in_threads
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from forbear import CircuitBreaker
-from forbear.limits import breaker as circuit
-from forbear.limits.breaker import (
+from forbear.addons import breaker as circuit
+from forbear.addons.breaker import (
     FADE,
     LONGEST_HINT,
     MOST_ORIGINS,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from forbear import RetryBudget
+from forbear.addons.budget import MOST_SCOPES
 from forbear.core.request import Request, scope_of
-from forbear.limits.budget import MOST_SCOPES
 
 from ..threads import hasty, in_threads
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forbear import ConcurrencyLimit, RetryPolicy
+from forbear.addons.concurrency import EACH, FADE, MOST_SCOPES, SILENCE, STARTING, Slot
 from forbear.core.call import Call
 from forbear.core.request import Request
-from forbear.limits.concurrency import EACH, FADE, MOST_SCOPES, SILENCE, STARTING, Slot
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure
 

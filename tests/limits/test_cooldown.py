@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from forbear.limits.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+from forbear.addons.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
 from forbear.limits.scopes import EVERYBODY, credential_of
 
 from ..processes import python

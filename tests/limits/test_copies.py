@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forbear import CircuitBreaker, ConcurrencyLimit, Hedge, Origins, Pacing, RetryBudget, RetryGate
+from forbear.addons.concurrency import Slot
+from forbear.addons.pacing import Turn
 from forbear.core.headers.quota import Quota
-from forbear.limits.concurrency import Slot
-from forbear.limits.pacing import Turn
 from forbear.strategies import TokenBucket
 
 A, B = "http://a:80", "http://b:80"

@@ -12,13 +12,13 @@ from forbear import (
     RetryBudget,
     RetryGate,
 )
+from forbear.addons.breaker import CircuitState
+from forbear.addons.concurrency import Slot
+from forbear.addons.cooldown import Cooldown
+from forbear.addons.lease import LeasedBudget
+from forbear.addons.pacing import Turn
 from forbear.core.headers.quota import Quota
-from forbear.limits.breaker import CircuitState
-from forbear.limits.concurrency import Slot
-from forbear.limits.cooldown import Cooldown
 from forbear.limits.health import TOKENS
-from forbear.limits.lease import LeasedBudget
-from forbear.limits.pacing import Turn
 
 from ..injection import interrupted_at_every_line
 
@@ -26,7 +26,7 @@ A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired
 CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
-SHARED = "limits"
+SHARED = "addons"
 
 
 def fail(breaker: CircuitBreaker, now: float, origin: str = A, permit: int = 0) -> None:
@@ -174,7 +174,7 @@ def test_a_gate_counts_whom_it_holds() -> None:
         begun()
 
     begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 50
+    assert interrupted_at_every_line(operation, "limits", after) > 50
 
 
 def test_a_budget_never_has_more_than_it_had() -> None:
@@ -241,7 +241,7 @@ def test_no_slot_is_lost_or_given_twice() -> None:
         begun()
 
     begun()
-    assert interrupted_at_every_line(operation, "limits/concurrency.py", after) > 80
+    assert interrupted_at_every_line(operation, "addons/concurrency.py", after) > 80
 
 
 def test_nobody_is_paced_for_ever() -> None:
@@ -272,7 +272,7 @@ def test_nobody_is_paced_for_ever() -> None:
         begun()
 
     begun()
-    assert interrupted_at_every_line(operation, "limits/pacing.py", after) > 50
+    assert interrupted_at_every_line(operation, "addons/pacing.py", after) > 50
 
 
 def test_a_cooldown_goes_on_holding_and_ends() -> None:

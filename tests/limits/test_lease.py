@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Origins, RetryBudget, RetryPolicy, deadline, override
+from forbear.addons.lease import MOST_SCOPES, LeasedBudget, Report
 from forbear.httpx import RetryTransport
-from forbear.limits.lease import MOST_SCOPES, LeasedBudget, Report
 
 from ..threads import in_threads
 

@@ -17,12 +17,12 @@ from forbear import (
     RetryGate,
     RetryPolicy,
 )
+from forbear.addons.breaker import Admission, CircuitState
+from forbear.addons.cooldown import PACE
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
 from forbear.core.outcome import SendAgain
 from forbear.core.request import Request
-from forbear.limits.breaker import Admission, CircuitState
-from forbear.limits.cooldown import PACE
 from forbear.limits.gate import observed
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase, RetryRefused

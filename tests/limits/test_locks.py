@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from forbear import CircuitBreaker, Hedge, Origins, RetryBudget
+from forbear.addons.cooldown import Cooldown
+from forbear.addons.lease import LeasedBudget
 from forbear.limits import renew
-from forbear.limits.cooldown import Cooldown
-from forbear.limits.lease import LeasedBudget
 from forbear.strategies import TokenBucket
 from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, clock
 from forbear.testing.server import Ledger, Scripts

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Pacing, RetryPolicy
+from forbear.addons.pacing import ASKS_AGAIN, LEAST_TIME, ROUNDING, TIMES, Turn
 from forbear.core.call import QUOTAS, Call
 from forbear.core.headers.quota import Quota, read_quotas
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
-from forbear.limits.pacing import ASKS_AGAIN, LEAST_TIME, ROUNDING, TIMES, Turn
 
 NOW = 1_000.0
 UTC = 1_767_225_600.0  # 2026-01-01 00:00:00

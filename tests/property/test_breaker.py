@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from forbear import CircuitBreaker
-from forbear.limits.breaker import PROBE_TIMEOUT, TRANSITIONS, CircuitState, Transition
+from forbear.addons.breaker import PROBE_TIMEOUT, TRANSITIONS, CircuitState, Transition
 
 ORIGINS = st.sampled_from(["http://a:80", "http://b:80"])
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from forbear import Reason
+from forbear.addons.breaker import CircuitState
 from forbear.core.events import CallOutcome
 from forbear.core.outcome import FailureKind, Phase
 from forbear.engine import events
-from forbear.limits.breaker import CircuitState
 from forbear.limits.health import Cause
 from forbear.telemetry import METRICS, RETRY_REASONS, assets
 

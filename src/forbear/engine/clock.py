@@ -33,7 +33,7 @@ BACKSTOP = 0.03
 
 
 class Slot(Protocol):
-    """What a call waits for in a queue (limits/concurrency.py)."""
+    """What a call waits for in a queue (addons/concurrency.py)."""
 
     wake: Callable[[], object] | None
 

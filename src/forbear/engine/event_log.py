@@ -24,12 +24,12 @@ from .frames import let_signals_through, warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ..addons.breaker import Transition
+    from ..addons.budget import RetryBudget, TokenBucket
+    from ..addons.lease import LeasedBudget
     from ..core.call import Call, SharedLimits
     from ..core.events import CallEnded, Event, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from ..limits.breaker import Transition
-    from ..limits.budget import RetryBudget, TokenBucket
-    from ..limits.lease import LeasedBudget
     from .clock import Clock, Sleeper
     from .events import E, Line, P, Row
 
@@ -66,20 +66,20 @@ def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket 
     same name as one of ours may mean anything.
     """
     if limits.strategy is None:
-        from ..limits.budget import RetryBudget
-        from ..limits.lease import LeasedBudget
+        from ..addons.budget import RetryBudget
+        from ..addons.lease import LeasedBudget
 
         budget = limits.budget
         return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
-    from ..limits.budget import AwsStandard
+    from ..addons.budget import AwsStandard
 
     return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
 
 
 def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
     """The budget that decides for a call: its name, "local" or "shared", its tokens if known."""
-    from ..limits.budget import RetryBudget
-    from ..limits.lease import LeasedBudget
+    from ..addons.budget import RetryBudget
+    from ..addons.lease import LeasedBudget
 
     budget, bucket = budget_of(call.limits), call.limits.budget_scope(call)
     if isinstance(budget, LeasedBudget):

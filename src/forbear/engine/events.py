@@ -20,9 +20,9 @@ from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
 if TYPE_CHECKING:
+    from ..addons.breaker import Transition
     from ..core.call import Attempt, Call
     from ..core.outcome import Failure, SendAgain
-    from ..limits.breaker import Transition
 
 P = ParamSpec("P")
 E = TypeVar("E", bound="events.Event | events.CallEnded")

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 # Options that are a feature's: the module whose ``check`` returns what is kept of the value.
 FEATURES = {
-    "strategy": "limits.strategy",
-    "budget": "limits.budget",
-    "breaker": "limits.breaker",
-    "origins": "limits.origins",
-    "hedge": "limits.hedge",
-    "concurrency": "limits.concurrency",
-    "pacing": "limits.pacing",
+    "strategy": "addons.strategy",
+    "budget": "addons.budget",
+    "breaker": "addons.breaker",
+    "origins": "addons.origins",
+    "hedge": "addons.hedge",
+    "concurrency": "addons.concurrency",
+    "pacing": "addons.pacing",
     "event_streams": "core.event_streams",
     "idempotency": "idempotency",
     "contact": "engine.contact",

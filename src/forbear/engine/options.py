@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Literal
 
+    from ..addons.breaker import CircuitBreaker
+    from ..addons.concurrency import ConcurrencyLimit
+    from ..addons.hedge import Hedge
+    from ..addons.origins import Origins
+    from ..addons.pacing import Pacing
     from ..core.event_streams import EventStreams
     from ..core.events import Event
     from ..core.strategy import Budget, RetryStrategy
     from ..idempotency import IdempotencyKeys
-    from ..limits.breaker import CircuitBreaker
-    from ..limits.concurrency import ConcurrencyLimit
     from ..limits.gate import RetryGate
-    from ..limits.hedge import Hedge
-    from ..limits.origins import Origins
-    from ..limits.pacing import Pacing
     from .clock import Clock
 
 Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's own response

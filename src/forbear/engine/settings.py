@@ -23,9 +23,9 @@ from .log import Events
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..addons.hedge import Hedge
     from ..core.event_streams import EventStreams
     from ..idempotency import IdempotencyKeys
-    from ..limits.hedge import Hedge
     from .clock import Clock
     from .context import CallContext
 

@@ -47,10 +47,10 @@ from .health import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..addons.breaker import BreakerLimit
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from .breaker import BreakerLimit
 
 # Tokens, by a good first attempt and by a good retry. So an origin of which a quarter of the
 # attempts fail stays healthy, and where retries are sent and succeed, one of which two fifths do.

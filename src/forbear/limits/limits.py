@@ -21,17 +21,17 @@ from .gate import GateLimit, gate_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..addons.breaker import BreakerLimit, CircuitBreaker
+    from ..addons.budget import BudgetLimit
+    from ..addons.concurrency import ConcurrencyLimit, SlotLimit
+    from ..addons.cooldown import CooldownLimit
+    from ..addons.origins import Origins, OriginsLimit
+    from ..addons.pacing import Pacing, PacingLimit
     from ..core.backoff import Backoff
     from ..core.call import Quiet
     from ..core.outcome import Failure, Refusal
     from ..core.strategy import Budget, RetryStrategy
-    from .breaker import BreakerLimit, CircuitBreaker
-    from .budget import BudgetLimit
-    from .concurrency import ConcurrencyLimit, SlotLimit
-    from .cooldown import CooldownLimit
     from .gate import RetryGate
-    from .origins import Origins, OriginsLimit
-    from .pacing import Pacing, PacingLimit
 
 
 class Silence:
@@ -71,17 +71,17 @@ class Limits(Limit):
         # What few transports have is loaded where it is given.
         self.cooldown: CooldownLimit | None = None
         if cooldown != "off":
-            from .cooldown import CooldownLimit
+            from ..addons.cooldown import CooldownLimit
 
             self.cooldown = CooldownLimit(cooldown, self.random, breaker)
         self.breaker: BreakerLimit | None = None
         if breaker is not None:
-            from .breaker import BreakerLimit
+            from ..addons.breaker import BreakerLimit
 
             self.breaker = BreakerLimit(breaker)
         self.origins: OriginsLimit | None = None
         if origins is not None:
-            from .origins import OriginsLimit
+            from ..addons.origins import OriginsLimit
 
             refused_for = at_once if breaker is None else breaker.refused_for
             cooling = at_once if self.cooldown is None else self.cooldown.cooldown.left
@@ -89,17 +89,17 @@ class Limits(Limit):
         self._gate = None if gate is None else GateLimit(gate, self.breaker)
         self.budget_limit: BudgetLimit | None = None
         if budget is not None:
-            from .budget import BudgetLimit
+            from ..addons.budget import BudgetLimit
 
             self.budget_limit = BudgetLimit(budget)
         self.slots: SlotLimit | None = None
         if concurrency is not None:
-            from .concurrency import SlotLimit
+            from ..addons.concurrency import SlotLimit
 
             self.slots = SlotLimit(concurrency)
         self.pacing: PacingLimit | None = None
         if pacing is not None:
-            from .pacing import PacingLimit
+            from ..addons.pacing import PacingLimit
 
             self.pacing = PacingLimit(pacing)
         for limit in (self.breaker, self.cooldown):
@@ -107,7 +107,7 @@ class Limits(Limit):
                 limit.origins = self.origins
         schedule: Limit = Schedule(gate, self.origins)
         if strategy is not None:
-            from .strategy import StrategyLimit
+            from ..addons.strategy import StrategyLimit
 
             schedule = StrategyLimit(strategy)
         self._list(

@@ -27,14 +27,14 @@ from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
+from ..addons.breaker import CircuitState
+from ..addons.budget import RetryBudget, TokenBucket
 from ..core.checks import check_bool
 from ..core.events import CallOutcome, CircuitTransition
 from ..core.outcome import Reason
 from ..engine.event_log import budget_of
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
 from ..limits import Locked
-from ..limits.breaker import CircuitState
-from ..limits.budget import RetryBudget, TokenBucket
 from ..limits.health import Cause
 
 if TYPE_CHECKING:

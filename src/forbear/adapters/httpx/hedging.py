@@ -2,7 +2,7 @@
 
 ``Hedging`` takes the place of the inner transport for first attempts, where ``hedge`` is given. A
 call that is not hedged needs no task of its own. ``Hedging.refuses`` decides, with ``Hedge``
-(limits/hedge.py), whether a second attempt may be sent.
+(addons/hedge.py), whether a second attempt may be sent.
 
 The first attempt runs in the caller's task. An alarm starts the second one in a task of its own.
 The first good response wins: it cancels the other attempt, and the call waits until that one's
@@ -19,6 +19,7 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...addons.hedge import MOST_TIMES, refusal_of_hedge, take_for_hedge
 from ...core.call import NUMBER, RETRY_IF, SETTING, SLOT, STORY, Attempt, HedgeNotes
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
@@ -33,7 +34,6 @@ from ...engine.inspection import INSPECTION, await_result, call_retry_if
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
-from ...limits.hedge import MOST_TIMES, refusal_of_hedge, take_for_hedge
 from .bodies import aprefetch_body
 from .pools import aclose_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from anyio import CancelScope
     from httpx import Request, Response
 
+    from ...addons.hedge import Hedge, Times
     from ...core.call import Call
     from ...core.outcome import Failure
     from ...engine.port import Inspection
-    from ...limits.hedge import Hedge, Times
     from .types import AsyncHttpxPort
 
 STOPS = frozenset({429, 503})  # the origin is overloaded already

@@ -20,6 +20,7 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
+from ...addons.budget import RetryBudget
 from ...core.call import RECORD
 from ...core.checks import check_bool, check_number, shown, tool
 from ...core.headers.hints import read_hint
@@ -29,7 +30,6 @@ from ...engine.current import CURRENT
 from ...engine.errors import classify_error, classify_status
 from ...engine.loop import settle
 from ...engine.settings import DEFAULT_POLICY, Settings
-from ...limits.budget import RetryBudget
 from .deadlines import discard
 from .errors import classify
 from .request import Urllib3Request, field_lines, origin_at

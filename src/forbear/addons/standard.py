@@ -11,7 +11,7 @@ from ..core.outcome import GiveUp
 from ..core.request import Request
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
-from .limits import Limits
+from ..limits.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from itertools import count
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import Locked
+from ..limits import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,7 +35,7 @@ from ..core.checks import (
 from ..core.feature_checks import check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
-from . import Locked
+from ..limits import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

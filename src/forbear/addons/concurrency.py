@@ -30,8 +30,8 @@ from ..core.feature_checks import check_is
 from ..core.outcome import Reason
 from ..core.request import check_scope
 from ..errors import RetryRefused
-from . import Locked
-from .scopes import key_of
+from ..limits import Locked
+from ..limits.scopes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .scopes import CallerScope
+    from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
 FORGOTTEN = 64  # at once

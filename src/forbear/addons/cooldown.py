@@ -15,8 +15,8 @@ from math import inf
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
 from ..errors import RetryRefused
-from . import Locked
-from .scopes import EVERYBODY, credential_of_call, delayed_so_far, note_delay
+from ..limits import Locked
+from ..limits.scopes import EVERYBODY, credential_of_call, delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,13 +28,13 @@ from ..core.checks import (
 )
 from ..core.feature_checks import check_is
 from ..core.outcome import IDEMPOTENT_METHODS
-from . import Locked
+from ..limits import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.call import Call
-    from .limits import Limits
+    from ..limits.limits import Limits
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 FINENESS = 20  # buckets for each factor of e: neighbours differ by 5 %

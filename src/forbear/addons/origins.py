@@ -15,8 +15,8 @@ from ..core.feature_checks import check_is
 from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused
-from . import Locked
-from .scopes import CREDENTIAL, delayed_so_far, note_delay
+from ..limits import Locked
+from ..limits.scopes import CREDENTIAL, delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

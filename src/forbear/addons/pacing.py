@@ -21,8 +21,8 @@ from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.feature_checks import check_is
 from ..core.request import check_scope
-from . import Locked
-from .scopes import key_of
+from ..limits import Locked
+from ..limits.scopes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.quota import Quota
     from ..core.outcome import Failure
-    from .scopes import CallerScope
+    from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out
 MOST_QUOTAS = 16  # of one scope

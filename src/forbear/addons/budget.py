@@ -26,7 +26,7 @@ from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
-from . import Locked
+from ..limits import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
