@@ -9,7 +9,6 @@ import pytest
 
 import forbear
 from forbear import Fixed, RetryPolicy
-from forbear.core.headers.ranges import Part, download_of
 
 pytestmark = [
     pytest.mark.real,
@@ -39,7 +38,6 @@ http {{
         location /twice/ {{ keepalive_requests 2; try_files /none @ok; }}
         location /brief/ {{ keepalive_timeout 50ms; try_files /none @ok; }}
         location /gone/ {{ return 444; }}
-        location /file/ {{ gzip on; gzip_types *; alias {home}/; }}
     }}
 }}
 """
@@ -49,10 +47,6 @@ class Nginx:
     def __init__(self, home, url):
         self._home = home
         self.url = url
-
-    def put(self, name, content):
-        """Serve a file below /file/."""
-        (self._home / name).write_bytes(content)
 
     def seen(self, uri, at_least):
         """The log's lines for one URI, in order; nginx writes a line after the answer."""
@@ -134,19 +128,3 @@ def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(adap
     assert forbear.record_of(got).reason == "attempts-exhausted"
     assert forbear.record_of(posted).reason == "method-not-replayable"
     assert [entry["method"] for entry in nginx.seen(uri, 6)] == ["GET"] * 5 + ["POST"]
-
-
-def test_behind_gzip_a_download_can_be_resumed_if_identity_is_asked_for(adapter, nginx):
-    """nginx weakens the tag of what it compresses, and has no ranges of it."""
-    nginx.put("big.txt", b"0123456789abcdef" * 10_000)
-    url = f"{nginx.url}/file/big.txt"
-    squeezed, plain = adapter.calls(
-        ("GET", url), ("GET", url, {"headers": {"Accept-Encoding": "identity"}})
-    )
-    assert squeezed.headers["content-encoding"] == "gzip"
-    assert squeezed.content == plain.content
-    assert download_of("GET", (), 200, squeezed.headers.raw) is None
-    download = download_of("GET", (), 200, plain.headers.raw)
-    rest = {"Accept-Encoding": "identity", **dict(download.fields(100))}
-    (answer,) = adapter.calls(("GET", url, {"headers": rest}))
-    assert download.check_part(100, answer.status_code, answer.headers.raw) is Part.CONTINUES

@@ -56,21 +56,6 @@ def an_async_client(policy=PATIENT):
 
 
 @pytest.mark.slow
-def test_fixtures_show_what_they_are_for(suite):
-    """``pytest --fixtures``: the first sentences are what a reader sees without -v."""
-    shown = suite.run("--fixtures", test_nothing="").stdout.str()
-    for name, sentence in {
-        "forbear_clock": "The time of all transports in this test",
-        "forbear_events": "The events of all transports in this test",
-        "forbear_fast": "Waits between attempts take no time",
-        "forbear_server": "A real server on 127.0.0.1 that fails by script",
-    }.items():
-        _, _, after = shown.partition(f"{name} -- ")
-        assert sentence in after.partition(" -- ")[0], shown
-        assert sentence in " ".join(after.split()[:20])
-
-
-@pytest.mark.slow
 def test_a_fast_test_leaves_nothing_to_the_next(suite):
     """Also one that fails, is skipped inside or ends by an exit of its block."""
     done = suite.run(
@@ -101,34 +86,6 @@ def test_three():
 """,
     )
     done.assert_outcomes(passed=1, failed=1, skipped=1)
-
-
-@pytest.mark.release
-def test_with_xdist(suite, need_package):
-    """Two workers, fast tests between slow ones: each is as it says, wherever it runs."""
-    need_package("xdist")
-    done = suite.run(
-        "-q",
-        *("-n", "2"),
-        plugins=("xdist.plugin",),
-        test_orders=PREAMBLE
-        + """
-@pytest.mark.parametrize("number", range(10))
-def test_fast(forbear_fast, forbear_server, number):
-    forbear_server.script("/x", 503)
-    client = forbear.httpx.wrap(httpx.Client(trust_env=False), PATIENT, gate=None)
-    with client:
-        assert client.get(forbear_server.url + "/x").status_code == 503
-    assert len(forbear_server.requests("/x")) == 3
-
-@pytest.mark.parametrize("number", range(6))
-def test_slow(number):
-    began = time.monotonic()
-    a_client(BRIEF).get("http://a.example/")
-    assert time.monotonic() - began >= 0.05
-""",
-    )
-    done.assert_outcomes(passed=16)
 
 
 ASYNC_TESTS = """
@@ -181,16 +138,14 @@ def test_with_pytest_asyncio(suite, need_package):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.release)])
-def test_with_anyio(suite, need_package, backend):
+def test_with_anyio(suite):
     """anyio runs all tests of a module in one task, that is older than any of them."""
-    marked = f"""
+    marked = """
 pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def anyio_backend():
-    return {backend!r}
+    return "asyncio"
 """
-    need_package("trio")
     done = suite.run("-q", plugins=("anyio",), test_orders=PREAMBLE + marked + ASYNC_TESTS)
     done.assert_outcomes(passed=4)
