@@ -137,9 +137,9 @@ class RetryMiddleware:
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
             if self._asks:
-                return await run(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
+                return await run(call_of(port, source, outgoing, started_at, context), port)
         if not self._shared.quiet:
-            return await run(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
+            return await run(call_of(port, source, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch = None
         try:
@@ -170,7 +170,7 @@ class RetryMiddleware:
             call = call_after_first(port, source, outgoing, started_at, context)
             note_prefetch(call, prefetch)
             call.live, outcome = outcome, None  # so that only the call holds it while it waits
-            return await run(call, port)  # type: ignore[return-value]
+            return await run(call, port)
         except BaseException:
             await port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
             raise

@@ -1,7 +1,7 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
 from forbear import FailureKind, Fixed, Reason, RetryPolicy
-from forbear.core.call import SENT_BEFORE, Call, Resumption
+from forbear.core.call import SENT_BEFORE, Call, Rest
 from forbear.core.headers.ranges import Download
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
@@ -88,9 +88,9 @@ def test_kinds_of_attempts() -> None:
     call.sending(1.0)
     call.accept(1.0)
     assert call.history[1].origin == THERE
-    call.begin_resuming(DOWNLOAD)
-    assert isinstance(call.resumption, Resumption)
-    call.note(RESET, 2.0, 0.0, "backoff")  # takes the place of the response that was accepted
+    call.history.pop()  # of the response that was accepted
+    call.note(RESET, 2.0, 0.0, "backoff")
+    call.notes[Rest] = Rest("resume", 1, True, False, False, lambda status, lines: True)
     assert [call.kind_of(place, THERE) for place in range(3)] == [None, None, "resume"]
 
 

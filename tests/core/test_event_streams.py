@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear import EventStreams, RetryPolicy
+from forbear import EventStreams
 from forbear.core.event_streams import (
     FRAMES,
     SSE,
@@ -17,14 +17,11 @@ from forbear.core.event_streams import (
     EventStream,
     FirstEvent,
     WholeEvents,
-    delayed,
     event_stream,
 )
 from forbear.core.headers.ranges import Part
 from forbear.core.headers.vendors import VENDORS_WITH_BODY_HINTS
 from forbear.core.outcome import NO_HINT, Hint
-
-from ..failures import RESET
 
 NO = Hint(None, False, None)
 LINES = "application/x-ndjson"
@@ -122,14 +119,6 @@ def test_a_response_continues_a_stream_of_its_kind_alone() -> None:
     stream.note(b"id: 1\n\n")
     assert stream.check_part(0, 204, []) is Part.COMPLETE
     assert event_stream(201, KIND) is event_stream(200, [("Content-Type", "text/html")]) is None
-
-
-def test_a_retry_is_never_sooner_than_the_stream_asks() -> None:
-    stream, policy = EventStream(SSE, ""), RetryPolicy()
-    assert delayed(stream, policy, RESET) is RESET
-    stream.note(b"retry: 300\n\n")
-    assert delayed(stream, policy, RESET).hint == Hint(0.3, None, "retry")
-    assert delayed(stream, policy.replace(hints="ignore"), RESET) is RESET
 
 
 # --- the first event ----------------------------------------------------------------------------

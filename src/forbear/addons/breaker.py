@@ -537,7 +537,7 @@ class BreakerLimit(Limit):
         """Pass on whether the origin works, and return the permit."""
         permit, origin = call.notes.get(self, 0), call.sent_to
         failed = None if CUT_BY_INCOMING in call.notes else is_origin_failure(failure)
-        if failed and failure.progress and call.resumption and call.resumption.has_ended:  # type: ignore[union-attr]
+        if failed and call.rest is not None and call.rest.has_progress and call.rest.has_ended:
             failed = None  # a server may end a feed after each of its events
         hint = None if failure is None else failure.hint.delay
         if failed is not None:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from ..core.strategy import Budget
 
 
-# Of the cost of a hinted retry: a resumption adds a request to the server's work and no more. With
-# the default budget a download may break some 140 times in a row.
-RESUMING_SHARE = 0.2
+# Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
+# work and no more. With the default budget a download may break some 140 times in a row.
+PROGRESS_SHARE = 0.2
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
 
 
@@ -244,7 +244,7 @@ class BudgetLimit(Limit):
         """Spend tokens for the retry."""
         cost = 1.0
         if failure.progress:
-            cost = self.budget.hinted_cost * RESUMING_SHARE
+            cost = self.budget.hinted_cost * PROGRESS_SHARE
         elif call.origin != call.sent_to:
             # No server has seen the request yet, so to all of them this is the first attempt; else
             # it was another origin that named a time.

@@ -215,8 +215,7 @@ class OriginsLimit(Limit):
 
     def is_covered(self, call: Call) -> bool:
         """May another origin stand in for the call's? None has the rest of a body of another."""
-        is_resumed = call.resumption is not None and call.resumption.is_resumed
-        return not is_resumed and self.origins.covers(call.origin)
+        return not (call.rest and call.rest.is_pinned) and self.origins.covers(call.origin)
 
     def next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
         """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""

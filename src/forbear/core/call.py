@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from .outcome import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from enum import StrEnum
 
-    from .event_streams import EventStream
     from .events import Event
-    from .headers.ranges import Download, Repeat
+    from .headers.fields import Line
     from .outcome import Failure, GiveUp, Refusal
     from .policy import RetryPolicy
     from .request import Request
@@ -28,7 +27,6 @@ RECORD = "_forbear_record"  # attribute of exceptions, and of responses without 
 SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
 SETTING = "forbear"  # key in a response's extensions: of its story, or
 SENT = True  # of a response that nothing else of forbear's is on
-MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 
 
 class Attempt(NamedTuple):
@@ -84,22 +82,15 @@ class Story(NamedTuple):
         return f"<Story {self.method} {self.origin}, {len(self.history)} attempts>"
 
 
-class Resumption:
-    """A response whose body broke after it was handed over, and which asks for the rest."""
+class Rest(NamedTuple):
+    """Why a call requests what is missing of a body: its first attempt is the one that broke."""
 
-    __slots__ = ("broke_at", "download", "has_ended", "progressed", "received")
-
-    def __init__(self, download: Download | Repeat | EventStream, broke_at: int) -> None:
-        self.download = download
-        self.broke_at = broke_at  # index in the history at which the break is noted
-        self.received = 0  # raw bytes that the caller has
-        self.progressed = False  # some of them came since the last request for the rest
-        self.has_ended = False  # its server has ended it, without a break
-
-    @property
-    def is_resumed(self) -> bool:
-        """Is a rest requested? Else it is a stream of events, requested anew as a whole."""
-        return self.download.is_resumed
+    kind: str  # of its further attempts
+    broke_at: int  # place in the history at which the break is noted
+    is_pinned: bool  # no other origin has what is missing
+    has_progress: bool  # some of the body has come since it was requested last
+    has_ended: bool  # its server has ended it, without a break
+    fits: Callable[[int, Iterable[Line]], bool]  # does a response have what is missing?
 
 
 # Keys of a call's notes that several parts use. What one part alone keeps is under its own key.
@@ -113,7 +104,7 @@ QUOTAS = "quotas"  # in the head of the last response, if they are paced by
 PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
 HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
 RETRY_IF = "retry_if"  # what it returned
-BODY_HINT = "body hint"  # a vendor's, in the body of the last response
+BODY_HINT = "body hint"  # what the body of the last response asks for
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
 CUT_BY_INCOMING = "cut by incoming"
@@ -318,9 +309,9 @@ class Call:
         return () if self.context is None else self.context.listeners
 
     @property
-    def resumption(self) -> Resumption | None:
-        """The download whose rest is requested."""
-        return self.notes.get(Resumption)
+    def rest(self) -> Rest | None:
+        """Says what is missing of a body that was handed over, if the call requests that."""
+        return self.notes.get(Rest)
 
     @property
     def prefetch_result(self) -> Prefetched | None:
@@ -410,27 +401,15 @@ class Call:
         """Say what the attempt at this index of the history is, if it is sent to ``origin``.
 
         "first", "hedge" (of the first one, if it decides), "retry", "failover" (to another origin
-        than the one before) or "resume". None for an attempt that was accepted before its body
-        broke.
+        than the one before) or what a rest has noted. None for an attempt that was accepted before
+        its body broke.
         """
-        if self.resumption is not None:
-            again = "resume" if self.resumption.is_resumed else "retry"
-            return again if index > self.resumption.broke_at else None
+        if self.rest is not None:
+            return self.rest.kind if index > self.rest.broke_at else None
         if index == 0:
             hedge: HedgeNotes | None = self.notes.get(STORY, {}).get("hedge")
             return "first" if hedge is None or not hedge.decides else "hedge"
         return "retry" if self.history[index - 1].origin == origin else "failover"
-
-    def begin_resuming(self, download: Download | Repeat | EventStream) -> None:
-        """The body of the last accepted response is incomplete: what follows requests its rest."""
-        if self.history:  # else the first attempt left no note
-            self.history.pop()
-        spare = len(self.history) - MOST_NOTES
-        if spare > 0:
-            del self.history[:spare]
-            self.notes[SENT_BEFORE] = self.notes.get(SENT_BEFORE, 0) + spare
-        self.notes[Resumption] = Resumption(download, len(self.history))
-        self.stop = None
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
         """The body of the last accepted response broke, and no attempt follows."""

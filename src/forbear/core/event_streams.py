@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from .headers.fields import Line
-    from .policy import RetryPolicy
 
 _CODING = Names(("content-encoding",))
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -477,12 +476,3 @@ def has_event(events: bytes, known: frozenset[int]) -> bool:
         if sse_event(block)[1] is not None
         for value in values_of(_ID, block + b"\n")[-1:]
     )
-
-
-def delayed(stream: EventStream, policy: RetryPolicy, failure: Failure) -> Failure:
-    """Let a failure of a stream that is requested again ask for the delay of its ``retry:``."""
-    least, hint = stream.retry, failure.hint
-    if least is None or policy.hints == "ignore" or (hint.delay or 0.0) >= least:
-        return failure
-    hint = Hint(least, hint.should_retry, "retry")
-    return Failure(**{**failure._fields(), "hint": hint})

@@ -14,7 +14,7 @@ from ..core.call import PLUGIN_ERROR, RECORD, SENT_BEFORE, SLOT, STORY, Call, St
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..errors import RetryRefused
 from . import current
-from .errors import DeadlineCut, Interrupted, story_below
+from .errors import DeadlineCut, story_below
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
         and call.origin == call.sent_to
         and port.settings.sends_alike
         and call.context is None
-        and call.resumption is None
     ):
         original: Sent = call.request.original
         return original
@@ -365,10 +364,8 @@ def closed(port: CommonPort[Response], call: Call) -> Exception:
     """Make the error of a call that may wait no longer, and kept no response.
 
     That is its last error, or the library's for a closed transport: a response was discarded before
-    the wait. Interrupted, if the rest of a body was awaited.
+    the wait.
     """
-    if call.resumption is not None:
-        return Interrupted()
     failure, error = call.last_failure, call.last_error
     call.last_error = None  # its traceback will hold the call: a cycle that would keep the sockets
     if error is None or (failure is not None and failure.status is not None):

@@ -20,6 +20,7 @@ from ..core.call import (
     Story,
 )
 from ..core.decide import PLAIN, answered, is_failure
+from ..core.headers.hints import joined
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 
 if TYPE_CHECKING:
@@ -74,10 +75,6 @@ class HedgeFinished(Exception):
         super().__init__()
         self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
         self.question = question
-
-
-class Interrupted(Exception):
-    """The rest of a body was not received; never leaves a transport."""
 
 
 def is_socket_error(cls: type) -> bool:
@@ -166,8 +163,11 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
         return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
     failure = port.classify_exception(call, error)
     if error is call.body_error:
-        progress = call.resumption is not None and call.resumption.progressed
+        progress = call.rest is not None and call.rest.has_progress
         failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)
+    if call.rest is not None and BODY_HINT in call.notes:
+        hint = joined(failure.hint, call.notes[BODY_HINT])
+        failure = Failure(**{**failure._fields(), "hint": hint})
     call.last_error = error
     nested = is_final(port, call, getattr(error, RECORD, None)) or sends_once(call)
     if port.is_cut_by_deadline(call, failure):

@@ -184,7 +184,7 @@ def call_ended(client: str, call: Call, now: float) -> events.CallEnded:
     failure = last and last.failure
     return events.CallEnded(
         client=client, method=call.request.method, origin=call.sent_to,
-        outcome=outcome_of(call, sent) if call.resumption is None else None, attempts=sent,
+        outcome=outcome_of(call, sent) if call.rest is None else None, attempts=sent,
         status=last and last.status, error=failure and failure.error,
         elapsed=now - call.started_at, kind=kind, failure=failure and failure.kind,
         phase=failure and failure.phase, request_id=number_of(call),

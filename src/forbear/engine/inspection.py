@@ -129,16 +129,16 @@ def undone(coding: str, body: bytes) -> bytes:
 def is_asked(settings: Settings, call: Call) -> bool:
     """Is ``retry_if`` to be called? Not for the rest of a body, nor for a broken one."""
     call.notes.pop(RETRY_IF, None)
-    return settings.retry_if is not None and call.resumption is None and call.body_error is None
+    return settings.retry_if is not None and call.rest is None and call.body_error is None
 
 
 def wants_body_hint(call: Call, status: int) -> bool:
     """May the body of a response contain a vendor's hint?"""
     policy = call.policy
-    if not policy.vendors:
+    if not policy.vendors or call.rest is not None:
         return False
     call.notes.pop(BODY_HINT, None)
-    return status in policy.statuses and call.resumption is None
+    return status in policy.statuses
 
 
 def checked_result(settings: Settings, result: object) -> bool | None:

@@ -99,8 +99,7 @@ def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
     """End a call that may be held no longer with its last outcome.
 
     Returns:
-        The response, which was kept; None: its error ends the call, or the rest of a body was
-        requested.
+        The response, which was kept; None: its error ends the call.
     """
     settings = port.settings
     if call.hold is not None:  # its response is too long to keep, or the transport was closed
@@ -132,9 +131,9 @@ def drive(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("something asynchronous was awaited on a synchronous client")
 
 
-def drive_call(call: Call, port: Port[Response]) -> Response | None:
+def drive_call(call: Call, port: Port[Response]) -> Response:
     """Run a call over a synchronous port."""
-    handed: list[Response | None] = []
+    handed: list[Response] = []
     coroutine = run(call, port, handed)
     try:
         return drive(coroutine)
@@ -144,16 +143,14 @@ def drive_call(call: Call, port: Port[Response]) -> Response | None:
         raise
 
 
-async def run(
-    call: Call, port: Port[Response], handed: list[Response | None] | None = None
-) -> Response | None:
+async def run(call: Call, port: Port[Response], handed: list[Response] | None = None) -> Response:
     """Send until a verdict ends the call; return the response or raise the library's error.
 
     ``call.live`` is the outcome of the first attempt, if that was sent already. ``handed`` gets
     what is returned too, before it is.
 
     Returns:
-        What the caller gets; None: nothing was missing of a body that is resumed.
+        What the caller gets.
     """
     settings = port.settings
     try:
@@ -197,7 +194,7 @@ async def run(
                 seconds = settle(call, settings, failure)
                 if seconds is None:
                     return noted(handed, await port.hand_over(call, outcome))
-                if call.hold is None or call.resumption is not None:
+                if call.hold is None:
                     await port.discard(call, outcome)
                 elif not await port.keep(call, outcome):
                     break
@@ -230,7 +227,7 @@ async def run(
             raise
 
 
-def noted(handed: list[Response | None] | None, response: Response | None) -> Response | None:
+def noted(handed: list[Response] | None, response: Response) -> Response:
     if handed is not None:
         handed.append(response)
     return response
@@ -245,11 +242,6 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)
     if failure is not None:
-        download = None if call.resumption is None else call.resumption.download
-        if download is not None and download.is_stream is True:
-            from ..core.event_streams import delayed  # loaded with the stream
-
-            failure = delayed(download, call.policy, failure)
         verdict = decide(call, failure, now)
         if isinstance(verdict, SendAgain):
             call.decided_at = now

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.call import Call, Prefetched
-    from ..core.headers.ranges import Part
-    from ..core.outcome import Failure
+    from ..core.outcome import Failure, FailureKind
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .alarms import Backstop
@@ -133,8 +132,8 @@ class Port(Classifier, Library[Response], Protocol[Response]):
         """Read the response of a held call into ``kept``; False: it is too long for that."""
         ...
 
-    async def hand_over(self, call: Call, response: Response) -> Response | None:
-        """Return what the caller gets; None: nothing was missing of a body that is resumed."""
+    async def hand_over(self, call: Call, response: Response) -> Response:
+        """Return what the caller gets."""
         ...
 
     async def close_unused(self, response: Response | Exception | None) -> None:
@@ -142,20 +141,19 @@ class Port(Classifier, Library[Response], Protocol[Response]):
         ...
 
 
-class Rests(Protocol[Seen_contra]):
-    """A port whose library hands over the rest of a body as a response of its own."""
+class ResumingPort(Port[Response], Protocol[Response]):
+    """A port, as far as the rest of a body is requested through it."""
 
-    def rest_of(self, call: Call, response: Seen_contra) -> Part:
-        """Say what the response is to the download that is resumed."""
+    def kind_of(self, error: Exception) -> FailureKind:
+        """The kind of what broke a body."""
         ...
 
-    def keep_slot(self, call: Call, response: Seen_contra) -> None:
-        """Let the body keep the slot of its attempt, while it is to come."""
+    def request_rest(self, call: Call, lines: Sequence[tuple[str, str]]) -> None:
+        """Let the call send its request with these lines, in place of those of the same names."""
+
+    def free_to_caller(self, call: Call, response: Response) -> Response:
+        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
         ...
-
-
-class ResumingPort(Port[Response], Rests[Response], Protocol[Response]):
-    """One of those whose rests are handed over as responses."""
 
 
 class Inspection(Protocol):

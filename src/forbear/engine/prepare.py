@@ -8,6 +8,7 @@ something is changed.
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +94,11 @@ def announced(
 
 
 def next_lines(settings: Settings, call: Call, written: Callable[[str], bool]) -> Lines:
-    """Return headers that only the next attempt carries, such as the range of a download."""
-    lines: Lines = []
-    if call.policy is not OFF:
-        attempt = call.attempts + 1 if call.history else 1
-        lines = announced(settings, call.context, attempt, call.deadline_at, written)
-    if call.resumption is not None:
-        lines.extend(call.resumption.download.fields(call.resumption.received))
-    return lines
+    """Return headers that only the next attempt carries."""
+    if call.policy is OFF:
+        return []
+    attempt = call.attempts + 1 if call.history else 1
+    return announced(settings, call.context, attempt, call.deadline_at, written)
 
 
 def stop_outer(call: Call, headers: MutableMapping[str, str]) -> None:
@@ -203,7 +201,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
             del headers["Cookie"]
         outgoing.cookie = None
     if call.origin == (prepared_for or call.sent_to):
-        if settings.sends_alike and call.context is None and call.resumption is None:
+        if settings.sends_alike and call.context is None:
             return original if outgoing is None else outgoing.request
     else:
         outgoing = outgoing_of(port, call)
@@ -249,11 +247,18 @@ def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:
     return port.copied(request, [("Host", port.host_of(url))] if named else None, url)
 
 
-def resume(port: Copying[Source, Sent, Url], call: Call) -> None:
-    """Prepare to request the rest of a body, under the limits that hold after a hand-over."""
-    outgoing = outgoing_of(port, call)
+def request_rest(port: Copying[Source, Sent, Url], call: Call, request: Sent) -> None:
+    """Let a call send this request, under the limits that hold for it."""
+    outgoing = call.outgoing = copy(outgoing_of(port, call))
+    outgoing.request = outgoing.pristine = request
     outgoing.deadline_at, outgoing.timeouts = call.deadline_at, None
+    call.request.headers = request.headers
     if call.deadline_at != inf or call.policy.attempt_timeout is not None:
         port.bound(outgoing)
         if outgoing.guard is not None:
             limit(port.settings, outgoing.guard, call.deadline_at)
+
+
+def pristine_of(call: Call) -> Any:
+    """The request as it is sent, without what only one attempt carries."""
+    return call.request.original if call.outgoing is None else call.outgoing.pristine

@@ -18,30 +18,33 @@ too, as browsers do.
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.call import MOST_NOTES, SLOT, STORY
+from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.ranges import Part, Repeat
-from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
+from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from .calls import body_broke, with_story
-from .errors import Interrupted
 from .loop import run
 from .reading import Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import NoReturn
 
     from ..core.call import Call, Story
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from .port import Classifier, Response, ResumingPort
+    from .port import Response, ResumingPort
     from .reading import Source
     from .settings import Settings
 
-PROGRESS = 65_536  # bytes of a body that give an attempt back
+    What = Download | Repeat | EventStream
+
+EARNED = 65_536  # bytes of a body that give an attempt back
+MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 
 
 def note_progress(call: Call, new_bytes: int, received: int) -> None:
@@ -56,26 +59,8 @@ def note_progress(call: Call, new_bytes: int, received: int) -> None:
         new_bytes: Raw bytes received since the body was requested last.
         received: All raw bytes of the body so far.
     """
-    earned = received // PROGRESS - (received - new_bytes) // PROGRESS
+    earned = received // EARNED - (received - new_bytes) // EARNED
     call.attempts = max(1, call.attempts - earned)
-
-
-def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Line]) -> Part:
-    """Return how an accepted response fits the download, and emit it if it does."""
-    resumption = call.resumption
-    assert resumption is not None
-    part = resumption.download.check_part(resumption.received, status, lines)
-    if part is Part.OTHER:
-        distrust(call)
-    elif not resumption.is_resumed:
-        # Its time limits held until the whole was requested anew; ``forbear.deadline`` still does.
-        call.deadline_at = deadline_after_hand_over(settings, call)
-        now = settings.clock.monotonic()
-        settings.events.emit("succeeded_after_retry", call, now)
-    else:
-        note_resumed(call, resumption.download.first + resumption.received)
-        emit(settings, call, "resumed")
-    return part
 
 
 def note_resumed(call: Call, at: int) -> None:
@@ -84,73 +69,73 @@ def note_resumed(call: Call, at: int) -> None:
     story["resumed"] = (*story.get("resumed", ()), at)[-MOST_NOTES:]
 
 
-async def hand_over_rest(
-    port: ResumingPort[Response], call: Call, response: Response
-) -> Response | None:
-    """Return the response that brings the rest of a body; None: nothing was missing.
-
-    Raises:
-        Interrupted: It is not the rest.
-    """
-    part = port.rest_of(call, response)
-    if part is Part.CONTINUES:
-        if SLOT in call.notes:
-            port.keep_slot(call, response)
-        return response
-    await port.discard(call, response)
-    if part is Part.COMPLETE:
-        return None
-    raise Interrupted
-
-
 def deadline_after_hand_over(settings: Settings, call: Call) -> float:
     context, clock = call.context, settings.clock
     return inf if context is None else context.deadline_on(clock, clock.monotonic())
 
 
-def distrust(call: Call) -> None:
-    """The rest belongs to another body, and the caller has the beginning of the first."""
-    if call.stop is None:
-        call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
+def call_for_rest(
+    port: ResumingPort[Response],
+    old: Call,
+    what: What,
+    received: int,
+    error: Exception,
+    *,
+    has_progress: bool,
+    has_ended: bool,
+) -> Call:
+    """Begin a call for what is missing of a body, of which the attempt that broke is the first.
 
+    It goes on as the call did that had got the body: with the attempts that this had left, its
+    schedule and its key. So the loop, the limits and the events see an ordinary call that is
+    retried.
 
-def fail(port: Classifier, call: Call, error: Exception) -> bool:
-    """The rest cannot be had: attach the story to the error that broke the body.
-
-    Returns:
-        True: ``before_attempt`` has ended the call, and the caller gets its error.
+    Args:
+        port: Of the transport.
+        old: The call that got the body.
+        what: Of it can be requested.
+        received: Raw bytes of the body so far.
+        error: It broke the body.
+        has_progress: As of ``Rest``.
+        has_ended: As of ``Rest``.
     """
-    assert call.resumption is not None
-    index = call.resumption.broke_at
-    was_asked = len(call.history) > index and call.history[index].delay is not None
-    if was_asked and call.resumption.is_resumed:
-        emit(port.settings, call, "failed")
-    with_story(port, call, error)
-    return call.stop is not None and call.stop.reason is Reason.HOOK_FAILED
 
+    def fits(status: int, lines: Iterable[Line]) -> bool:
+        return what.check_part(received, status, lines) is not Part.OTHER
 
-def emit(settings: Settings, call: Call, result: str) -> None:
-    assert call.resumption is not None
-    download, received = call.resumption.download, call.resumption.received
-    offset = download.first + received
-    settings.events.emit("resume", call, offset, download.complete, result)
+    call = copy(old)
+    call.notes = notes = old.notes.copy()
+    # Its last attempt was accepted, unless the fast path left no note of it: now it has failed.
+    call.history = history = old.history[:-1][-MOST_NOTES:]
+    dropped = len(old.history) - 1 - len(history)
+    if dropped > 0:
+        notes[SENT_BEFORE] = notes.get(SENT_BEFORE, 0) + dropped
+    call.stop = None
+    kind = "resume" if what.is_resumed else "retry"
+    notes[Rest] = Rest(kind, len(history), what.is_resumed, has_progress, has_ended, fits)
+    if what.is_resumed:
+        # Its time limits held until the hand-over; ``forbear.deadline`` still does.
+        call.deadline_at = deadline_after_hand_over(port.settings, call)
+    notes.pop(BODY_HINT, None)
+    if what.retry is not None and call.policy.hints == "obey":
+        notes[BODY_HINT] = Hint(what.retry, None, "retry")
+    call.body_error = call.live = error
+    port.request_rest(call, what.fields(received))
+    return call
 
 
 class Original(Protocol):
-    """The response that the caller has, as far as resuming needs it. It must not hold its body.
+    """The response that the caller has, as far as resuming needs it. It must not hold its body."""
 
-    Attributes:
-        shows_deadline: Is a DeadlineExceeded that ends a resumption raised as it is? Not where the
-            library in between would make another error of it: there the first error is raised.
-    """
-
-    shows_deadline: bool
-
-    def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
+    def download(self, call: Call, received: int) -> What | None:
         """Return what of its body can be requested, after so many raw bytes; None: nothing."""
 
     def begins_events(self) -> bool:
         """Is its body a stream of events?"""
+        ...
+
+    def head_of(self, response: Any) -> tuple[int, Sequence[Line]]:
+        """Return status and header lines of another response."""
         ...
 
     def stream_of(self, response: Any) -> Source:
@@ -178,7 +163,8 @@ class Resumable:
     _forbear_sends = True
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
-    _call: Any = None  # from the first break on
+    _call: Any = None  # the last one that got a response, from the first break on
+    _what: What | None = None  # can be requested of the body, from then on
     _error: Any = None  # what broke the body last
     _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
     _ends_at: int | None = None  # raw bytes in all, once a part was requested
@@ -234,15 +220,33 @@ class Resumable:
         if self._events is not None and self._events.fault:
             error = self._port.stream_error(self._events.fault)
             if self._call is not None:
-                distrust(self._call)
-                fail(self._port, self._call, error)
+                self._fail(error, distrusts=True)
             raise error
 
     def _distrust(self) -> NoReturn:
         """End the call: the received part does not belong to the same body."""
-        distrust(self._call)
-        fail(self._port, self._call, self._error)
+        self._fail(self._error, distrusts=True)
         raise self._what_broke_it()
+
+    def _fail(self, error: Any, *, distrusts: bool = False) -> None:
+        """The rest cannot be had: attach the story to the error that broke the body.
+
+        ``distrusts``: it belongs to another body, and the caller has the beginning of the first.
+        """
+        call: Call = self._call
+        if distrusts and call.stop is None:
+            call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
+        kind, index = call.notes[Rest][:2]
+        was_asked = len(call.history) > index and call.history[index].delay is not None
+        if was_asked and kind == "resume":
+            self._emit("failed")
+        with_story(self._port, call, error)
+
+    def _emit(self, result: str) -> None:
+        what = self._what
+        assert what is not None
+        at = what.first + self._requested_at
+        self._port.settings.events.emit("resume", self._call, at, what.complete, result)
 
     def is_short(self) -> bool:
         """Does a body that has ended lack bytes that its parts have declared?
@@ -270,17 +274,16 @@ class Resumable:
         is_once = request.method not in call.policy.methods and not request.keyed
         if self._is_quiet and (request.method == "HEAD" or (self._received and is_once)):
             return False  # its end says nothing
-        download = self._requestable(call)
-        if download is None or (type(download) is Repeat and self._kept is None):
+        what = self._requestable(call)
+        if what is None or (type(what) is Repeat and self._kept is None):
             if self._is_quiet:
                 body_broke(port, call, error, kind)
                 self._original.attach(call.story(port.clock.monotonic()))
             return False
-        call.begin_resuming(download)
-        self._error = error
+        self._what, self._error = what, error
         return True
 
-    def _requestable(self, call: Call) -> Download | Repeat | EventStream | None:
+    def _requestable(self, call: Call) -> What | None:
         """What can be requested now, if anything."""
         is_replayable = call.guard is None or call.guard.ready
         if call.stop is not None or not is_replayable:
@@ -288,8 +291,7 @@ class Resumable:
         if self._events is not None and self._received:
             stream, is_intact = self._events.stream, not self._events.fault
             return stream if is_intact and stream.is_resumed and not stream.is_over else None
-        known = call.resumption
-        found = self._original.download(call, self._received) if known is None else known.download
+        found = self._what or self._original.download(call, self._received)
         if found is not None and found.is_stream:
             return None if self._received else found
         return found if self._port.settings.resume else None
@@ -319,31 +321,29 @@ class Resumable:
 
     def _is_whole(self) -> bool:
         """Drop the broken stream; is nothing missing but the end of the body?"""
+        assert self._what is not None
         self.stream = Nothing()
         self._ends_at, self._expected_prefix = None, b""
-        return bool(self._call.resumption.download.missing(self._received) == 0)
+        return self._what.missing(self._received) == 0
 
     def _ask(self, error: Exception) -> Call:
-        """Prepare to request the rest; return the call, for which the loop runs again."""
-        call: Call = self._call
-        resumption = call.resumption
-        assert resumption is not None
-        new_bytes, download = self._note_request(), resumption.download
-        if type(download) is Repeat:
+        """Begin the call that requests what is missing."""
+        what = self._what
+        assert what is not None
+        new_bytes = self._note_request()
+        if type(what) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
-        if download.is_stream is True:  # its events are the progress, however short they are
-            new_bytes, download.has_new_id = int(download.has_new_id), False
-            if new_bytes:
-                call.attempts = 1
-        else:
+        if what.is_stream is True:  # its events are the progress, however short they are
+            new_bytes, what.has_new_id = int(what.has_new_id), False
+        call: Call = call_for_rest(
+            self._port, self._call, what, self._received, error,
+            has_progress=new_bytes > 0, has_ended=self._is_quiet,
+        )  # fmt: skip
+        self._call = call
+        if what.is_stream is not True:
             note_progress(call, new_bytes, self._received)
-        resumption.received, resumption.progressed = self._received, new_bytes > 0
-        resumption.has_ended = self._is_quiet
-        # Its time limits held until the response was handed over; ``forbear.deadline`` still does.
-        if resumption.is_resumed:
-            call.deadline_at = deadline_after_hand_over(self._port.settings, call)
-        call.body_error = call.live = error
-        self._port.resume(call)
+        elif new_bytes:
+            call.attempts = 1
         return call
 
     def _note_request(self) -> int:
@@ -351,27 +351,47 @@ class Resumable:
         new_bytes, self._requested_at = self._received - self._requested_at, self._received
         return new_bytes
 
-    def _expect(self, download: Download | Repeat | EventStream) -> None:
+    def _expect(self, what: What) -> None:
         """Let the body end where its parts have declared by now."""
-        missing = download.missing(self._received)
+        missing = what.missing(self._received)
         self._ends_at = None if missing is None else self._received + missing
 
-    def _go_on_with(self, response: object) -> None:
-        """Continue with the stream of the rest; None: no rest is to come."""
+    async def _continues(self, response: Any) -> bool:
+        """Continue with a response, if it has what is missing of the body."""
+        what, call, original = self._what, self._call, self._original
+        assert what is not None
+        part = what.check_part(self._received, *original.head_of(response))
+        if part is Part.OTHER or call.stop is not None:
+            await self._port.discard(call, response)
+            self._fail(self._error, distrusts=True)
+            return False
+        if what.is_resumed:
+            note_resumed(call, what.first + self._received)
+            self._emit("resumed")
+        else:
+            # Its time limits held until the whole was requested anew; ``forbear.deadline`` does.
+            call.deadline_at = deadline_after_hand_over(self._port.settings, call)
+            now = self._port.settings.clock.monotonic()
+            self._port.settings.events.emit("succeeded_after_retry", call, now)
         if self._events is not None:
             self._events.begin_anew()
-        self._expect(self._call.resumption.download)
-        if response is not None:
-            self.stream = self._original.stream_of(response)
+        self._expect(what)
+        if part is Part.COMPLETE:
+            await self._port.discard(call, response)
+        else:
+            self.stream = original.stream_of(self._port.free_to_caller(call, response))
+        return True
 
     def _is_final(self, raised: Exception, error: Exception) -> bool:
-        """Does the caller get what ended the resumption, and not the error that broke the body?
+        """Does the caller get what ended the call for the rest, and not what broke the body?
 
         That error says more, unless the deadline came or a hook of the user's has raised.
         """
-        if self._original.shows_deadline and isinstance(raised, self._port.deadline_exceeded):
+        if isinstance(raised, self._port.deadline_exceeded):
             return True
-        return fail(self._port, self._call, error)
+        self._fail(error)
+        stop = self._call.stop
+        return stop is not None and stop.reason is Reason.HOOK_FAILED
 
     def _what_broke_it(self) -> Exception:
         """Return the error, and forget it: its traceback will hold this object, which must not hold
@@ -413,15 +433,15 @@ class Resumable:
             call = self._ask(error)
             handed: list[Any] = []
             try:
-                self._go_on_with(await run(call, self._port, handed))
+                if not await self._continues(await run(call, self._port, handed)):
+                    return False
             except Exception as raised:
                 if self._is_final(raised, error):
                     raise
                 return False
             except BaseException:  # interrupted, with the rest in hand
                 for response in handed:
-                    if response is not None:
-                        await self._original.stream_of(response).close()
+                    await self._original.stream_of(response).close()
                 raise
             finally:
                 self._original.attach(call.story(self._port.clock.monotonic()))

@@ -528,9 +528,7 @@ class GateLimit(Limit):
         gate, sent_to, notes = self.gate, call.sent_to, observed(self.gate, call)
         key = gate_key(gate, call, sent_to)
         # The first attempt to another server is no retry for that server.
-        is_retry = call.resumption is not None or any(
-            attempt.origin == sent_to for attempt in call.history
-        )
+        is_retry = any(attempt.origin == sent_to for attempt in call.history)
         if failure is None or failure.progress or (cost := cost_of(failure, is_retry)) < 0:
             if not gate.quiet:
                 gate.good(key, now, retry=is_retry)

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractCookieJar
 
     from ...core.call import Call, Prefetched
-    from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
@@ -203,8 +202,8 @@ class AiohttpPort:
             raise expired(self, call)
         call.sending(now)
         handler, policy = call.request.handler, call.policy  # type: ignore[attr-defined]
-        if call.resumption is not None:
-            policy = OFF  # the rest of a download is not prefetched
+        if call.rest is not None:
+            policy = OFF  # it is not prefetched
         call.live, prefetch = await self.attempt(request, handler, call.outgoing, policy, now)
         note_prefetch(call, prefetch)
         return call.live  # type: ignore[no-any-return]
@@ -413,11 +412,11 @@ class AiohttpPort:
 
     # The end.
 
-    async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse | None:
-        if call.resumption is not None:
-            from ...engine.resume import hand_over_rest  # loaded with the stream that is resumed
-
-            return await hand_over_rest(self, call, response)
+    async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse:
+        if call.rest is not None:
+            if SLOT in call.notes:
+                self.keep_slot(call, response)
+            return response
         self.finish(call, response)
         if wants_status_error(call):
             await self.discard(call, response)
@@ -439,11 +438,6 @@ class AiohttpPort:
         notes = end_attempt(call, endless=endless)
         if notes is not None and connection is not None:
             connection.add_callback(partial(free_slot, notes))
-
-    def rest_of(self, call: Call, response: ClientResponse) -> Part:
-        from ...engine.resume import accept_part
-
-        return accept_part(self.settings, call, response.status, response.raw_headers)
 
     def finish(self, call: Call, response: ClientResponse) -> None:
         setattr(response, SENDS, True)
@@ -514,10 +508,13 @@ class AiohttpPort:
             "The session or its middleware was closed while the call waited."
         )
 
-    def resume(self, call: Call) -> None:
-        from ...engine.prepare import resume
+    def request_rest(self, call: Call, lines: Lines) -> None:
+        from ...engine.prepare import pristine_of, request_rest
 
-        resume(self, call)
+        request_rest(self, call, self.copied(pristine_of(call), lines))
+
+    def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
+        return response
 
 
 def has_ended(content: aiohttp.StreamReader) -> bool:

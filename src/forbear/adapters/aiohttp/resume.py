@@ -14,12 +14,13 @@ from ...engine.resume import Resumable
 from .bodies import Bounded, ContentBody, Pulled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aiohttp import ClientRequest, ClientResponse
 
     from ...core.call import Call, Story
     from ...core.event_streams import EventStream, WholeEvents
+    from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...engine.context import CallContext
     from .types import AiohttpPort
@@ -83,7 +84,6 @@ class AiohttpOriginal:
         rest: The response that continues it.
     """
 
-    shows_deadline = True
     rest: ClientResponse | None = None
 
     def __init__(
@@ -100,6 +100,9 @@ class AiohttpOriginal:
 
     def download(self, call: Call, received: int) -> Download | EventStream | None:
         return self._download if received or self._stream is None else self._stream
+
+    def head_of(self, response: ClientResponse) -> tuple[int, Sequence[Line]]:
+        return response.status, response.raw_headers
 
     def stream_of(self, response: ClientResponse) -> ContentBody:
         self.rest = response

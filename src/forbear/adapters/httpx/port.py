@@ -10,7 +10,7 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import RETRY_IF, SETTING
+from ...core.call import RETRY_IF, SETTING, SLOT
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from httpx import URL, ByteStream, Request, Response
 
     from ...core.call import Call, Prefetched
-    from ...core.headers.ranges import Part
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
@@ -438,36 +437,36 @@ class HttpxPort:
             if outgoing.reads_until != inf:
                 response.stream = self.streams.bounded(self, response.stream, timeouts, begin)
 
-    def resume(self, call: Call) -> None:
-        from ...engine.prepare import outgoing_of, resume
+    def request_rest(self, call: Call, lines: Lines) -> None:
+        from ...engine.prepare import pristine_of, request_rest
 
-        outgoing = outgoing_of(self, call)
-        outgoing.pristine = self.copied(outgoing.pristine)
-        outgoing.pristine.extensions.update(call.request.original.extensions)
-        resume(self, call)
+        request = self.copied(pristine_of(call), lines)
+        request.extensions.update(call.request.original.extensions)
+        request_rest(self, call, request)
 
-    def rest_of(self, call: Call, response: Response) -> Part:
-        """Say what the response is to the download that is being resumed."""
-        from ...engine.resume import accept_part  # loaded with the stream that is resumed
-
-        status, lines = response.status_code, response.headers.raw
-        part = accept_part(self.settings, call, status, lines)
+    def free_to_caller(self, call: Call, response: Response) -> Response:
         if call.outgoing is not None and call.outgoing.timeouts is not None:
             call.outgoing.timeouts.reopen(call.deadline_at)
-        return part
+        return response
 
     def keep_slot(self, call: Call, response: Any) -> None:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
         stream, endless = response.stream, None
-        if call.resumption is not None or not (
+        if call.rest is not None or not (
             call.prefetch_result is WHOLE
             or type(stream) is self.byte_stream
             or response.is_closed  # made of bytes, so that nobody reads or closes its stream
         ):
             endless = is_endless(response.headers.get("content-type"), response.status_code)
         notes = end_attempt(call, endless=endless)
-        if notes is not None and call.resumption is None:  # else the first response has its own
+        if notes is not None:
             response.stream = self.streams.slotted(stream, notes)
+
+    def rest(self, call: Call, response: Response) -> Response:
+        """Return the rest of a body, or what came in its place."""
+        if SLOT in call.notes:
+            self.keep_slot(call, response)
+        return response
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the response that the call ends with."""

@@ -18,13 +18,14 @@ from .errors import own_error
 from .reading import own_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from typing import Self
 
     from httpx import AsyncByteStream, Response, SyncByteStream
 
     from ...core.call import Call, Story
     from ...core.event_streams import EventStream
+    from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...engine.reading import Source
     from .types import HttpxPort
@@ -62,8 +63,6 @@ class HttpxOriginal:
     expects silences, as in a feed of documents.
     """
 
-    shows_deadline = True
-
     def __init__(self, port: HttpxPort, response: Response) -> None:
         self._port = port
         self._status, self._headers = response.status_code, response.headers
@@ -83,6 +82,9 @@ class HttpxOriginal:
         if found is None and is_repeated and own_timeout(call.request.original) is not None:
             return Repeat(status, lines)
         return found
+
+    def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
+        return response.status_code, response.headers.raw
 
     def stream_of(self, response: Response) -> Source:
         if "network_stream" in response.extensions:
@@ -104,7 +106,7 @@ class Chunks:
     async def read(self) -> bytes:
         if self._chunks is None:
             self._chunks = iter(self._stream)
-        for chunk in self._chunks:
+        while (chunk := next(self._chunks, None)) is not None:
             if chunk:
                 return chunk
         return b""
@@ -123,7 +125,7 @@ class AsyncChunks:
     async def read(self) -> bytes:
         if self._chunks is None:
             self._chunks = aiter(self._stream)
-        async for chunk in self._chunks:
+        while (chunk := await anext(self._chunks, None)) is not None:
             if chunk:
                 return chunk
         return b""

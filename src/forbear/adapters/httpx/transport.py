@@ -95,7 +95,7 @@ class SyncHttpxPort(HttpxPort):
                 self.bound_reads(response, call.outgoing)
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
-        if call.resumption is None and self.should_prefetch(response, call.policy):
+        if call.rest is None and self.should_prefetch(response, call.policy):
             prefetch = prefetch_body(self, call.request.original, response, call.outgoing)
             note_prefetch(call, prefetch)
         return response
@@ -149,11 +149,9 @@ class SyncHttpxPort(HttpxPort):
         self.empty(call, response, body)
         return True
 
-    async def hand_over(self, call: Call, response: Response) -> Response | None:
-        if call.resumption is not None:
-            from ...engine.resume import hand_over_rest  # loaded with the stream that is resumed
-
-            return await hand_over_rest(self, call, response)
+    async def hand_over(self, call: Call, response: Response) -> Response:
+        if call.rest is not None:
+            return self.rest(call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
             body = await self.discard(call, response)
@@ -402,18 +400,18 @@ class AsyncHttpxPort(HttpxPort):
         if now >= call.deadline_at:
             raise expired(self, call)
         call.sending(now)
-        sender = self.inner if call.history or call.resumption is not None else self.first
+        sender = self.inner if call.history or call.rest is not None else self.first
         response: Response
         try:
             if call.deadline_at == inf:
                 response = call.live = await sender.handle_async_request(request)
-                if call.resumption is None and self.should_prefetch(response, call.policy):
+                if call.rest is None and self.should_prefetch(response, call.policy):
                     original = call.request.original
                     prefetch = await aprefetch_body(self, original, response, call.outgoing)
                     note_prefetch(call, prefetch)
             else:
                 # The rest of a download is not prefetched.
-                policy = call.policy if call.resumption is None else OFF
+                policy = call.policy if call.rest is None else OFF
                 seconds = call.deadline_at - call.sent_at
                 call.live, prefetch = await self.send_within(
                     seconds, request, call.outgoing, policy, sender
@@ -530,11 +528,9 @@ class AsyncHttpxPort(HttpxPort):
         self.empty(call, response, body)
         return True
 
-    async def hand_over(self, call: Call, response: Response) -> Response | None:
-        if call.resumption is not None:
-            from ...engine.resume import hand_over_rest
-
-            return await hand_over_rest(self, call, response)
+    async def hand_over(self, call: Call, response: Response) -> Response:
+        if call.rest is not None:
+            return self.rest(call, response)
         self.finish(call, response)
         if call.stop is not None and wants_status_error(call):
             body = await self.discard(call, response)

@@ -135,7 +135,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         is_bounded = self.is_bounded(call)
         if is_bounded:
             changed["timeout"] = self.bounded(call)
-        if call.resumption is not None or call.request.partial is not None:  # type: ignore[attr-defined]
+        if call.rest is not None or call.request.partial is not None:  # type: ignore[attr-defined]
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
             changed["redirect"] = False

@@ -47,7 +47,7 @@ from .errors import classify, tree
 from .request import Urllib3Request, clamped, field_lines, has_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from urllib3.util import Timeout
 
@@ -129,7 +129,7 @@ class Urllib3Port(Generic[AnyResponse]):
                         self.note_empty_stream(call, call.live)
                 except Exception as error:
                     call.live = error
-            return drive_call(call, self)  # type: ignore[return-value]
+            return drive_call(call, self)
         except BaseException:
             self.close(call.live)
             raise
@@ -150,7 +150,7 @@ class Urllib3Port(Generic[AnyResponse]):
         if call.deadline_at <= started_at:
             raise too_late(self, call)
         self.prepare(call)
-        return drive_call(call, self)  # type: ignore[return-value]
+        return drive_call(call, self)
 
     def prepare(self, call: Call) -> None:
         """Make what will be sent: guard the body, add headers."""
@@ -189,7 +189,7 @@ class Urllib3Port(Generic[AnyResponse]):
         if call.origin != (prepared_for or (call.sent_to if call.attempts else view.origin)):
             self.aim(call, view)
         lines: list[tuple[str, str]] = []
-        if not (self.settings.sends_alike and call.context is None and call.resumption is None):
+        if not (self.settings.sends_alike and call.context is None):
             from ...engine.prepare import next_lines
 
             headers = view.original.headers
@@ -233,12 +233,8 @@ class Urllib3Port(Generic[AnyResponse]):
                 request.body = call.guard.source
         view: Any = call.request
         raw = self.raw_of(response)
-        if call.resumption is not None:
-            from ...core.headers.ranges import Part  # loaded with the response that is resumed
-
-            rest, lines = call.resumption, list(raw.headers.items())
-            part = rest.download.check_part(rest.received, raw.status, lines)
-            if part is Part.OTHER and self.is_cut_off(raw):
+        if call.rest is not None:
+            if not call.rest.fits(raw.status, list(raw.headers.items())) and self.is_cut_off(raw):
                 self.drain(call, response)
                 raise ProtocolError(CUT_OFF)
             return response
@@ -357,19 +353,19 @@ class Urllib3Port(Generic[AnyResponse]):
             setattr(raw, RECORD, vars(response).pop(RECORD, None))
         return self.with_raw(response, raw)
 
-    def free_to_caller(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
+    def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
+        raw, context = self.raw_of(response), call.context
         read_freely(raw, self.timeout_of(call))
-        context = call.context
         if context is None or not context.has_deadline():
-            return raw
+            return response
         if not isinstance(raw, HTTPResponse) or raw.closed:
-            return raw
+            return response
         from .bodies import within
 
         now = self.clock.monotonic()
         left = max(context.deadline_on(self.clock, now) - now, LEAST)
-        return within(raw, left, lambda: self.body_deadline_error(call))
+        return self.stand_in(response, within(raw, left, lambda: self.body_deadline_error(call)))
 
     def body_deadline_error(self, call: Call) -> Exception:
         """Make the error of a body that the deadline ends while the caller reads it."""
@@ -448,13 +444,12 @@ class Urllib3Port(Generic[AnyResponse]):
     def note_error(self, call: Call, error: Exception) -> None:
         """Nothing: the library does not act on errors."""
 
-    async def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse | None:
-        if call.resumption is not None:
-            from .resume import rest_of
-
-            return rest_of(self, call, response)  # type: ignore[return-value]
+    async def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse:
+        if call.rest is not None:
+            if SLOT in call.notes:
+                response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
+            return response
         view: Any = call.request
-        raw = self.raw_of(response)
         for name in view.announced:  # digest authentication resends a copy of the request
             view.request.headers.pop(name, None)
         self._finish(call, response)
@@ -480,7 +475,7 @@ class Urllib3Port(Generic[AnyResponse]):
                 exceeded = deadline_error(self, call, "the deadline ended the attempt")
                 raise exceeded from error
         elif self.is_bounded(call):
-            response = self.stand_in(response, self.free_to_caller(call, raw))
+            response = self.free_to_caller(call, response)
         if view.streams and call.policy is not OFF:
             response = self.watched(response, lambda: call)
         if SLOT in call.notes:
@@ -496,7 +491,7 @@ class Urllib3Port(Generic[AnyResponse]):
         if isinstance(raw, HTTPResponse) and not raw.closed:
             endless = is_endless(raw.headers.get("content-type"), raw.status)
         notes = end_attempt(call, endless=endless)
-        if notes is None or call.resumption is not None:  # the first response has its own
+        if notes is None:
             return raw
         return around(raw, lambda source: Slotted(source, notes))
 
@@ -553,8 +548,11 @@ class Urllib3Port(Generic[AnyResponse]):
         nothing: Any = None
         return ReadTimeoutError(nothing, nothing, message)
 
-    def resume(self, call: Call) -> None:
-        """Prepare to request the rest of a body: ``next_request`` does all of it."""
+    def request_rest(self, call: Call, lines: Sequence[tuple[str, str]]) -> None:
+        view: Any = call.request
+        request = view.pristine = view.pristine.copy()
+        for name, value in lines:
+            request.headers[name] = value
 
 
 def story_of(response: object) -> Story | None:

@@ -15,14 +15,13 @@ from weakref import ref
 
 from urllib3.exceptions import ProtocolError
 
-from ...core.call import RECORD, SLOT
+from ...core.call import RECORD
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.bodies import Broken, PutBack
-from ...engine.errors import Interrupted
 from ...engine.loop import drive
 from ...engine.reading import Nothing
-from ...engine.resume import Resumable, accept_part, note_progress, note_resumed
+from ...engine.resume import Resumable, note_progress, note_resumed
 from .bodies import Replaced, around, broken_before, is_cut_off, source_of
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def resumed(
     events: WholeEvents | None = None,
 ) -> HTTPResponse:
     """Make the response whose body goes on where it breaks."""
-    original = RawOriginal(raw)
+    original = RawOriginal(port, raw)
     made = around(raw, lambda source: Resumable(port, source, begin, original, events=events))
     made.forbear_resumes, original.response_of = True, ref(made)
     return made
@@ -88,26 +87,6 @@ def join(
     return read_large(port, view, partial)
 
 
-def rest_of(
-    port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse
-) -> HTTPResponse | None:
-    """Return the urllib3 response that brings the rest; None if nothing was missing.
-
-    Raises:
-        Interrupted: It is not the rest.
-    """
-    raw = port.raw_of(response)
-    part = accept_part(port.settings, call, raw.status, list(raw.headers.items()))
-    if part is Part.CONTINUES:
-        if SLOT in call.notes:
-            port.keep_slot(call, raw)  # the first response has its own
-        return port.free_to_caller(call, raw)
-    port.drain(call, response)
-    if part is Part.COMPLETE:
-        return None
-    raise Interrupted
-
-
 class RawOriginal:
     """The response whose body may be resumed.
 
@@ -116,11 +95,11 @@ class RawOriginal:
         rest: The response that continues it.
     """
 
-    shows_deadline = True
     response_of: Callable[[], HTTPResponse | None] = staticmethod(lambda: None)
     rest: HTTPResponse | None = None
 
-    def __init__(self, raw: HTTPResponse) -> None:
+    def __init__(self, port: AnyPort, raw: HTTPResponse) -> None:
+        self._port = port
         self._head = raw.status, raw.headers
 
     def begins_events(self) -> bool:
@@ -135,9 +114,13 @@ class RawOriginal:
             return event_stream(status, list(headers.items()))
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
 
-    def stream_of(self, response: HTTPResponse) -> Source:
-        self.rest = response  # kept, since its finalizer would close the body
-        return source_of(response)
+    def head_of(self, response: Any) -> tuple[int, list[tuple[str, str]]]:
+        raw = self._port.raw_of(response)
+        return raw.status, list(raw.headers.items())
+
+    def stream_of(self, response: Any) -> Source:
+        self.rest = self._port.raw_of(response)  # kept, since its finalizer would close the body
+        return source_of(self.rest)
 
     def attach(self, story: Story) -> None:
         response = self.response_of()
@@ -161,7 +144,7 @@ class PartialBody(Resumable):
     rest: Download | None = None
 
     def __init__(self, port: AnyPort, response: Any, raw: HTTPResponse) -> None:
-        super().__init__(port, source_of(raw), None, RawOriginal(raw))
+        super().__init__(port, source_of(raw), None, RawOriginal(port, raw))
         self.response, self._raw = response, raw
         self._pieces: deque[bytes] = deque()
 
@@ -206,7 +189,7 @@ class PartialBody(Resumable):
         if part is not Part.CONTINUES:
             return None
         self._expect(self.rest)
-        self.stream = self._original.stream_of(raw)
+        self.stream = source_of(raw)
         return self.rest.first + self._received
 
     def replayed(self, error: Exception | None) -> HTTPResponse:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from urllib3 import HTTPResponse
 
-from ...engine.port import Port, StreamPort
+from ...engine.port import ResumingPort, StreamPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -40,7 +40,7 @@ class PartialBody(Protocol):
     def fields(self) -> tuple[tuple[str, str], ...]: ...
 
 
-class Urllib3Port(Port[AnyResponse], StreamPort, Protocol[AnyResponse]):
+class Urllib3Port(ResumingPort[AnyResponse], StreamPort, Protocol[AnyResponse]):
     """The port that requests and urllib3 share (port.py)."""
 
     clock: Clock
@@ -56,5 +56,4 @@ class Urllib3Port(Port[AnyResponse], StreamPort, Protocol[AnyResponse]):
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
     def in_time(self, call: Call, response: AnyResponse) -> AnyResponse: ...
     def drain(self, call: Call, response: AnyResponse) -> None: ...
-    def free_to_caller(self, call: Call, raw: HTTPResponse) -> HTTPResponse: ...
     def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse: ...
