@@ -10,7 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 import forbear.aiohttp
-from forbear.adapters.aiohttp.bodies import Pulled
+from forbear.adapters.aiohttp.bodies import Replaced
 from forbear.aiohttp import RetryMiddleware
 from forbear.testing import ScriptedTransport
 
@@ -227,11 +227,21 @@ class Written:
         self.raw_bytes += chunk
 
 
-class Live(Pulled):
-    """The body of an answer, which comes when it is read, or waited for."""
+class Parts:
+    """A source."""
 
-    async def pull(self):
-        return self._inner.pop() if self._inner else b""
+    def __init__(self, parts):
+        self.parts = parts
+
+    async def read(self):
+        return self.parts.pop() if self.parts else b""
+
+    async def close(self):
+        self.parts.clear()
+
+
+class Live(Replaced):
+    """The body of an answer, which comes when it is read, or waited for."""
 
     async def wait_eof(self):
         while not self.is_eof():
@@ -255,7 +265,7 @@ def answered(request, status, lines, content):
     response.status, response.reason, response._closed = status, "", False
     parts = [content] if content and request.method != "HEAD" else []
 
-    response.content = Live(parts)
+    response.content = Live(Parts(parts))
     response.content.on_eof(response._response_eof)
     return response
 

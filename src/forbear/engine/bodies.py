@@ -23,13 +23,13 @@ class PutBack:
     """A source of what was read before, which is kept no longer, and then of what is to come."""
 
     def __init__(self, pieces: Iterable[bytes], stream: Source) -> None:
-        self._pieces, self.stream = deque(pieces), stream
+        self.pieces, self.stream = deque(pieces), stream
 
     async def read(self) -> bytes:
-        return self._pieces.popleft() if self._pieces else await self.stream.read()
+        return self.pieces.popleft() if self.pieces else await self.stream.read()
 
     async def close(self) -> None:
-        self._pieces.clear()
+        self.pieces.clear()
         await self.stream.close()
 
 

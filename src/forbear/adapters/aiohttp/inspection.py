@@ -8,20 +8,22 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...engine.bodies import read_briefly
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.inspection import MOST_BYTES, seconds_to_look, too_late
-from ...engine.reading import LATE, WHOLE, aread_pieces
-from .bodies import ContentBody, Pulled
+from ...engine.reading import LATE
+from .bodies import Live, Replaced, put_back
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from ...core.call import Prefetched
+    from ...engine.alarms import Backstop
     from ...engine.reading import Ending
-    from .types import AiohttpPort
 
 
-class Inspection(Pulled):
-    """The body under a copy: it reads the caller's, and puts that back, when it is read itself.
+class Inspection:
+    """The body of a copy of a response: it reads the caller's, and puts that back, when it is read.
 
     Attributes:
         prefetch_result: How reading the body ended: the error that broke it.
@@ -34,52 +36,52 @@ class Inspection(Pulled):
     error: Exception | None = None
     is_wanted = False
     patience = inf
+    _is_read = False
 
     def __init__(
-        self,
-        port: AiohttpPort,
-        response: ClientResponse,
-        deadline_at: float,
+        self, backstop: Backstop, response: ClientResponse, ends_at: float,
         found: Prefetched | None,
-    ) -> None:
-        self._port, self.response, self._deadline_at = port, response, deadline_at
+    ) -> None:  # fmt: skip
+        self._backstop, self.response, self._ends_at = backstop, response, ends_at
         self.prefetch_result: Prefetched | Exception | None = found
-        super().__init__(response.content)
 
     async def decoded(self) -> bytes:
         return await self.shown().read()
 
     def shown(self) -> ClientResponse:
         """Make a copy of the response that reads from here."""
-        copy = object.__new__(type(self.response))
+        copy: Any = object.__new__(type(self.response))
         copy.__dict__ = vars(self.response).copy()
-        copy.content = self
+        copy.content = Replaced(self)
         copy._connection = copy._writer = None  # the caller's
-        return copy
+        return copy  # type: ignore[no-any-return]
 
-    async def pull(self) -> bytes:
-        content, port, response = self._inner, self._port, self.response
-        if content is None or content.at_eof():
+    async def read(self) -> bytes:
+        response, content, seconds = self.response, self.response.content, self.patience
+        if self._is_read or content.at_eof():
             return b""
-        seconds = self.patience
         if not content.is_eof():
             kind, length = response.headers.get("Content-Type", ""), response.content_length
             seconds = min(seconds, seconds_to_look(response.method, response.status, kind, length))
-        seconds = min(seconds, self._deadline_at - port.clock.monotonic(), 1e6)
-        body = ContentBody(content, lambda: response)
-        ending: Ending = LATE  # unless the backstop lets the reading end
+        ends_at = min(SYSTEM_CLOCK.true_monotonic() + seconds, self._ends_at)
+        found: list[bytes] = []
+
+        def wants_more(piece: bytes, received: int) -> bool:
+            found.append(piece)
+            return received <= MOST_BYTES
+
+        ending: Ending | Exception = LATE  # also if ``retry_if`` gives up the reading
         try:
-            with port.backstop.after(seconds):
-                ending = await aread_pieces(body, lambda received: received <= MOST_BYTES)
-        except Exception as error:
-            self.prefetch_result = error
-            raise
+            _, ending = await read_briefly(Live(self._backstop, response, ends_at), wants_more)
         finally:
-            found = b"".join(body.pieces)
-            # From here on this reads what the caller will: a ``retry_if`` that reads again after an
-            # error must not take bytes that nobody puts back.
-            self._inner = response.content = Pulled(None if ending is WHOLE else content, found)
-        if ending is not WHOLE:
+            put_back(self._backstop, response, found, ending)
+        if isinstance(ending, Exception):
+            self.prefetch_result = ending
+            raise ending
+        if ending is LATE:
             raise too_late()
-        self._inner = None
-        return found
+        self._is_read = True
+        return b"".join(found)
+
+    async def close(self) -> None:
+        """Leave the body to its caller."""

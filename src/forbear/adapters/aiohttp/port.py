@@ -255,11 +255,11 @@ class AiohttpPort:
         """
         content = response.content
         if self.awaits_events:
-            from .streams import await_first_event, begin_stream  # loaded with the option
+            from .streams import await_first_event  # loaded with the option
 
-            start = begin_stream(self, response, policy)
-            if start is not None:
-                return await await_first_event(self, response, start)
+            found = await await_first_event(self, response, policy)
+            if found is not None:
+                return found
         if content.is_eof():
             return WHOLE
         if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
@@ -298,7 +298,8 @@ class AiohttpPort:
     ) -> Inspection:
         from .inspection import Inspection
 
-        return Inspection(self, response, deadline_at, prefetched)
+        ends_at = SYSTEM_CLOCK.true_monotonic() + deadline_at - self.clock.monotonic()
+        return Inspection(self.backstop, response, ends_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
         from ...engine.inspection import ainspect  # the option has loaded it
@@ -371,44 +372,38 @@ class AiohttpPort:
             response.close()
 
     async def discard(self, call: Call, response: ClientResponse) -> None:
-        """Read what is left of a failed response if that is little and quick, then close it."""
-        content, seconds = response.content, DRAIN_SECONDS
-        if not content.is_eof() and content.exception() is None:
-            room = DRAIN_BYTES
-            if call.deadline_at != inf:
-                seconds = min(DRAIN_SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
-            if (response.content_length or 0) <= room and call.prefetch_result is not LATE:
-                try:
-                    with self.backstop.after(seconds):
-                        while room >= 0 and not content.at_eof():
-                            room -= len(await content.readany())
-                except Exception as error:  # the response has failed: its body does not matter
-                    let_signals_through(error)
+        """Wait for the rest of a failed response if that is little and quick, then close it."""
+        await self._comes_soon(call, response)
         if not response.closed or response.connection is not None:
             response.close()  # else its body was whole, and the connection is released already
 
     async def keep(self, call: Call, response: ClientResponse) -> bool:
-        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        """Wait for the body of a held call; False: it is too long to keep, so it is handed over."""
         call.notes[KEPT] = response
-        content, length = response.content, response.content_length
+        content = response.content
         if has_error_event(call, response.status):  # nothing else of it is kept
             known = content.read_nowait()
             response.close()
-            from .bodies import Pulled
+            from .bodies import put_back
 
-            response.content = Pulled(None, known)
+            put_back(self.backstop, response, [known], WHOLE)
             return True
-        if length is not None and length > DRAIN_BYTES:
+        is_whole = await self._comes_soon(call, response)
+        if max(response.content_length or 0, content.total_bytes) > DRAIN_BYTES:
             return False
-        if not content.is_eof():
-            left = call.deadline_at - self.clock.monotonic()
-            await self.wait_for(content, min(DRAIN_SECONDS, left))
-        if content.total_bytes > DRAIN_BYTES:
-            return False
-        if not content.is_eof():  # it stalls or breaks, so only its head is kept
+        if not is_whole:  # it stalls or breaks, so only its head is kept
             response.close()
             response.content = aiohttp.streams.EMPTY_PAYLOAD
         return True
+
+    async def _comes_soon(self, call: Call, response: ClientResponse) -> bool:
+        """Does all of the body of a failed response come, little and soon? It is not taken."""
+        content = response.content
+        size = max(response.content_length or 0, content.total_bytes)
+        if not content.is_eof() and size <= DRAIN_BYTES and call.prefetch_result is not LATE:
+            seconds = min(DRAIN_SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
+            await self.wait_for(content, seconds)
+        return bool(content.is_eof())
 
     # The end.
 
@@ -464,16 +459,15 @@ class AiohttpPort:
 
         It ends at ``forbear.deadline``.
         """
-        stream = None
-        if begins_events(response.status, response.raw_headers):
-            from ...core.event_streams import event_stream  # loaded with the first that is open
-
-            stream = event_stream(response.status, response.raw_headers)
-        if response.status == 101 or (response.content.is_eof() and stream is None):
+        is_over = response.content.is_eof() and not begins_events(
+            response.status, response.raw_headers
+        )
+        if response.status == 101 or is_over:
             return
-        from .resume import watch_body
+        if self.watches_bodies or (context is not None and context.has_deadline()):
+            from .bodies import watch_body
 
-        watch_body(self, response, begin, request, context, stream)
+            watch_body(self, response, begin, request, context)
 
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)
