@@ -1,14 +1,14 @@
 """What the tests of the SDKs share, and which of them run where.
 
 They run where they are named: ``python tests/sdk/run.py`` does, in environments of its own, and
-``pytest tests/sdk`` runs those whose SDKs are installed; it says at the end which are not.
+``pytest tests/sdk`` runs those whose SDKs are installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -40,21 +40,7 @@ def is_missing(package: str) -> bool:
         return True
 
 
-LEFT_OUT = {
-    file: [package for package in packages if is_missing(package)]
-    for file, packages in NEEDS.items()
-}
-collect_ignore = [file for file, missing in LEFT_OUT.items() if missing]
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
-        return  # files were asked for by name, as run.py does
-    for file, missing in LEFT_OUT.items():
-        if missing:
-            terminalreporter.write_line(
-                f"tests/sdk/{file} is left to tests/sdk/run.py: not installed here: {', '.join(missing)}"
-            )
+collect_ignore = [file for file, packages in NEEDS.items() if any(map(is_missing, packages))]
 
 
 @pytest.fixture(autouse=True)
@@ -77,29 +63,6 @@ def attempts_of(outcome: Any) -> int | None:
     return None if record is None else len(record.attempts)
 
 
-class Standing:
-    """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is
-    noted.
-    """
-
-    def __init__(self, module: ModuleType, waits: list[float]) -> None:
-        self._module = module
-        self._waits = waits
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-class StandingTime(Standing):
-    def sleep(self, seconds: float) -> None:
-        self._waits.append(seconds)
-
-
-class StandingAnyio(Standing):
-    async def sleep(self, seconds: float) -> None:
-        self._waits.append(seconds)
-
-
 @pytest.fixture
 def without_waiting(monkeypatch):
     """A function that lets the SDK's own loop wait in no time; returns the seconds it would have
@@ -110,9 +73,14 @@ def without_waiting(monkeypatch):
 
     def replace(holder: Any) -> list[float]:
         waits: list[float] = []
-        for name, kind in (("time", StandingTime), ("anyio", StandingAnyio)):
+
+        async def asleep(seconds: float) -> None:
+            waits.append(seconds)
+
+        for name, sleep in (("time", waits.append), ("anyio", asleep)):
             if hasattr(holder, name):
-                monkeypatch.setattr(holder, name, kind(getattr(holder, name), waits))
+                standing = SimpleNamespace(**{**vars(getattr(holder, name)), "sleep": sleep})
+                monkeypatch.setattr(holder, name, standing)
         return waits
 
     return replace

@@ -54,17 +54,3 @@ def test_overload_is_retried_if_asked(sdk, server):
     )
     assert len(server.requests()) == 1 + 5
     assert type(error).__name__ == "OverloadedError"
-
-
-def test_with_its_own_loop_on_a_long_throttle_is_not_handed_over(sdk, server, clock, waits):
-    """Why max_retries=0 matters: the hour that forbear refuses is slept by anthropic, or ignored
-    before 1.0.
-    """
-    server.script(sdk.listing, "429;retry-after=3600", stainless.EMPTY_LIST)
-    assert sdk.list(sdk.client(True)).status_code == 200
-    assert len(server.requests()) == 2
-    assert clock.sleeps == []
-    if IS_HTTPX2:
-        assert waits == [3600]
-    else:
-        assert [wait <= 0.5 for wait in waits] == [True]

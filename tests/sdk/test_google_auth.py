@@ -64,20 +64,6 @@ def test_attempts(authorized, server, clock, plugged, attempts):
     assert attempts_of(response) == (5 if plugged else None)
 
 
-@pytest.mark.parametrize(
-    ("plugged", "attempts"),
-    [pytest.param(False, 1, id="alone"), pytest.param(True, 5, id="forbear")],
-)
-def test_a_lost_connection_is_told_as_without_us(authorized, server, plugged, attempts):
-    """Dropped for ever: requests' own exception."""
-    server.script("/bucket", "close")
-    with pytest.raises(requests.ConnectionError) as caught:
-        authorized(plugged).get(f"{server.url}/bucket")
-    assert type(caught.value) is requests.ConnectionError
-    assert len(server.requests()) == attempts
-    assert attempts_of(caught.value) == (5 if plugged else None)
-
-
 def test_an_expired_token_is_refreshed_above_us(authorized, server):
     """401 is google-auth's to answer: it refreshes and asks again, once; the 503 after that is
     ours.

@@ -6,12 +6,9 @@ of them are in stainless.py.
 
 import importlib
 
-import httpx
 import openai
 import openai._base_client
 import pytest
-
-import forbear.httpx
 
 from . import stainless
 from .stainless import *  # noqa: F403
@@ -44,16 +41,3 @@ def waits(without_waiting):
 @pytest.fixture
 def sdk(flavour, server, waits, ungated):
     return Sdk(flavour, server.url, ungated)
-
-
-def test_a_client_of_httpx_proper(server, quick):
-    """openai still takes one at run time, whatever it builds on itself; that is forbear.httpx
-    then.
-    """
-    server.script("/models", 503, stainless.EMPTY_LIST)
-    http_client = forbear.httpx.wrap(httpx.Client(), **quick)
-    with openai.OpenAI(
-        base_url=server.url, api_key="nobody's", http_client=http_client, max_retries=0
-    ) as client:
-        assert client.models.with_raw_response.list().status_code == 200
-    assert len(server.requests()) == 2

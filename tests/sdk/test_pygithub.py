@@ -73,18 +73,6 @@ def test_attempts(call, server, quick, clock):
     events.assert_retried(4, reasons=["503"] * 4)
 
 
-def test_a_lost_connection_is_told_as_by_the_sdk(call, server, quick):
-    """Dropped for ever: the exception that PyGithub lets through without forbear, with the story
-    attached.
-    """
-    server.script(USER, "close")
-    alone = call(retry=0)
-    error = call(retry=Retry(RetryPolicy(), **quick))
-    assert type(error) is type(alone) is requests.exceptions.ConnectionError
-    assert len(server.requests()) == 1 + 5
-    assert len(forbear.record_of(error).attempts) == 5
-
-
 @pytest.mark.parametrize(
     ("settings", "attempts"),
     [pytest.param({}, 1 + 10, id="alone"), pytest.param({"retry": Retry()}, 1, id="forbear")],

@@ -62,14 +62,6 @@ def test_attempts(call, server, clock, plugged, settings, attempts):
     events.assert_retried(attempts - 1)
 
 
-def test_its_own_retries_are_taken_over(quick):
-    """TwilioHttpClient(max_retries=3) under forbear: set to 0, with a warning that names it."""
-    http_client = TwilioHttpClient(max_retries=3)
-    with pytest.warns(UserWarning, match=r"max_retries=3\) under RetryAdapter was set to 0"):
-        forbear.requests.mount(http_client.session, **quick)
-    http_client.session.close()
-
-
 def test_a_message_is_sent_once(call, server):
     """A POST without a key: whatever the server did, it is asked once."""
     server.script(MESSAGES, "503;executes=1")
