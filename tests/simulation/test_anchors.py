@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
+from benchmarks.simulation import SCENARIOS, contender, median_of, simulate
 
 pytestmark = pytest.mark.release
 BLIP = SCENARIOS["blip"][0]
@@ -27,33 +27,6 @@ def test_the_textbook_experiment(name, peak):
     """
     found = median_of([simulate(BLIP, contender(name), seed=seed) for seed in range(5)]).peak
     assert found == (pytest.approx(peak, rel=0.1) if name == "full" else peak)
-
-
-@pytest.mark.parametrize(("name", "ratio"), [("exponential", 5.0), ("full", 3.2)])
-def test_a_synchronised_failure(name, ratio):
-    runs = [simulate(replace(BLIP, trouble="hang"), contender(name), seed=one) for one in range(5)]
-    assert median_of(runs).peak_ratio == pytest.approx(ratio, rel=0.1)
-
-
-def test_fast_first_retries_peak_at_five_times_the_traffic():
-    """A thousand processes of which nobody sees two failures: 100 retries within 50 ms, in which
-    25 calls begin.
-    """
-    world = replace(SCENARIOS["reload"][0], client_rate=0.5)
-    assert simulate(world, contender("forbear")).peak_ratio == pytest.approx(5.0, abs=0.8)
-
-
-@pytest.mark.parametrize(
-    ("world", "expected"),
-    [
-        ("blip-503", 99.09), ("down-2s", 93.45), ("half-2s", 96.61), ("half-5s", 91.85),
-        ("half-20s", 77.22), ("half-20s-refused", 82.28), ("one-of-ten-dead", 93.35),
-        ("rolling-503", 98.00), ("stale-pool", 99.50), ("quota-unhinted", 98.45),
-        ("exo-down-5s", 89.79),
-    ],
-)  # fmt: skip
-def test_without_retries_as_many_succeed(world, expected):
-    assert success(SCENARIOS[world][0], "none") == pytest.approx(expected, abs=1.0)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +68,3 @@ def test_without_a_limit_a_blip_is_for_ever():
     found = simulate(world, contender("full+budget"))
     assert found.recovered <= 0.3 + 1e-9
     assert found.amplification == pytest.approx(1.01, abs=0.005)
-
-
-def test_a_script_is_helped_through_a_deployment():
-    """One call a second, 3 s of refused connections: nothing is lost, where three calls were."""
-    world = Scenario(rate=1.0, duration=69.0, trouble="refuse", trouble_at=20.3, trouble_for=3.0)
-    assert simulate(world, contender("none")).success == pytest.approx(66 / 69)
-    runs = [simulate(world, contender("forbear"), seed=seed) for seed in range(15)]
-    assert median_of(runs).success == 1.0

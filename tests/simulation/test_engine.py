@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 from benchmarks.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
 from benchmarks.simulation.contenders import made
 from benchmarks.simulation.scenario import TROUBLES
-from forbear import Fixed, Reason, RetryBudget, RetryPolicy
-from forbear.limits.limits import Limits
-from forbear.strategies import RetryRefused, RetryToken
+from forbear import Fixed, RetryBudget, RetryPolicy
 
 BLIP = SCENARIOS["blip"][0]
-
-
-def always(strategy):
-    return Contender(
-        "test", "", RetryPolicy(), lambda random: Limits(strategy=strategy, random=random)
-    )
 
 
 def standard(policy, *numbers):
@@ -60,13 +52,6 @@ def test_a_date_brings_everybody_back_at_its_second():
     assert spread.success == 1.0
 
 
-def test_what_the_policy_does_not_retry_is_counted_apart():
-    figures = simulate(replace(BLIP, trouble="hang"), standard(RetryPolicy(failures=())))
-    assert figures.refusals == {"not-retried": 100}
-    figures = simulate(replace(BLIP, status=404), standard(RetryPolicy()))
-    assert figures.refusals == {"not-retried": 100}
-
-
 def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     """Ten calls of six answers of 5 ms and 3.1 s of waits, one after the other."""
     dead = Scenario(
@@ -76,19 +61,6 @@ def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     assert (found.requests, found.success, found.peak_busy) == (10, 0.0, 1)
     assert found.mean == found.p95 == pytest.approx(3.13)
     assert found.busy == pytest.approx(1.0)
-
-
-def test_calls_wait_for_a_thread_and_are_lost_after_ten_seconds():
-    """A call a second before one thread, each takes 4 s: the fourth begins at 12 s, 9 s late, and
-    the fifth would at 16 s.
-    """
-    slow = Scenario(
-        rate=1.0, duration=5.0, threads=1, service_time=4.0, trouble_at=0.0, trouble_for=0.0
-    )
-    found = simulate(slow, contender("none"))
-    assert (found.requests, found.success, found.refusals) == (5, 0.8, {"no-thread": 1})
-    assert found.peak_busy == 1
-    assert [time for time, _ in found.distribution] == pytest.approx([4.0, 7.0, 10.0, 13.0])
 
 
 def test_a_frozen_process_notices_late_what_happened():
@@ -182,57 +154,6 @@ def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
 # --- what a strategy may do -------------------------------------------------------------------
 
 
-class Patient:
-    """Has a say before the first attempt, as a cooldown or a breaker has."""
-
-    quiet = False
-
-    def __init__(self, delay=0.0, refused=None):
-        self.delay = delay
-        self.refused = refused
-        self.ended = []
-
-    def acquire_initial_token(self, scope, now):
-        if self.refused is not None:
-            raise self.refused
-        return RetryToken(self.delay)
-
-    def refresh_token(self, token, failure, now, *, latest):
-        raise RetryRefused(Reason.BUDGET_EXHAUSTED)
-
-    def record_success(self, token, now):
-        self.ended.append("success")
-
-    def release(self, token, now):
-        self.ended.append("release")
-
-
-def test_a_strategy_may_delay_first_attempts():
-    """By 0.2 s: whoever came from 1.8 to 2.0 s meets the outage, and nobody who came in it."""
-    strategy = Patient(0.2)
-    figures = simulate(BLIP, always(strategy))
-    assert figures.refusals == {"budget-exhausted": 100}
-    assert figures.p50 == pytest.approx(0.205)
-    assert figures.attempts_per_bin[:4] == (0, 0, 0, 0)
-    assert figures.attempts_per_bin[4] == 25
-    assert (strategy.ended.count("success"), strategy.ended.count("release")) == (4_900, 100)
-
-
-def test_a_strategy_may_refuse_first_attempts():
-    refusal = RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=1.0)
-    figures = simulate(BLIP, always(Patient(refused=refusal)))
-    assert figures.refusals == {"circuit-open": 5_000}
-    assert (figures.amplification, figures.success, figures.p50) == (0.0, 0.0, None)
-    assert figures.recovered == inf
-
-
-def test_a_strategy_may_say_send_once():
-    refusal = RetryRefused(Reason.BUDGET_EXHAUSTED)
-    figures = simulate(BLIP, always(Patient(refused=refusal)))
-    assert figures.refusals == {"budget-exhausted": 100}
-    assert figures.amplification == 1.0
-
-
 # --- the gate ---------------------------------------------------------------------------------
 
 GATHER = Scenario(rate=0.0, fleet=20, fleet_at=0.0, duration=60.0, trouble_at=0.0, trouble_for=0.3)
@@ -262,16 +183,6 @@ def test_a_named_time_is_waited_and_not_held_for():
     assert (figures.success, figures.held) == (1.0, 0.0)
     latencies = [latency for latency, _ in figures.distribution]
     assert 1.0 <= min(latencies) <= max(latencies) <= 1.27
-
-
-def test_workers_go_on_when_their_call_has_ended():
-    """Calls of 100 ms and pauses of 100 ms: each of two workers begins five in a second."""
-    loops = Scenario(
-        rate=0.0, workers=2, pause=0.1, service_time=0.1, duration=0.95, trouble_at=0.0,
-        trouble_for=0.0,
-    )  # fmt: skip
-    figures = simulate(loops, contender("none"))
-    assert (figures.requests, figures.success) == (10, 1.0)
 
 
 def test_paced_processes_that_share_a_quota_are_hardly_throttled():

@@ -1,10 +1,8 @@
 """What comes out: percentiles, recovery, medians."""
 
-from math import inf
-
 import pytest
 
-from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
+from benchmarks.simulation import Scenario
 from benchmarks.simulation.tally import Tally
 
 # Trouble from 2.0 to 2.2 s of 10: judged are the windows of a quarter second from 2.25 to 9.0 s.
@@ -50,22 +48,3 @@ def test_percentiles_are_those_of_the_successes():
     assert latencies[0] == pytest.approx(0.01)
     assert Tally().percentile(0.5) is None
     assert (tally.within(0.5), tally.within(5.0)) == (50, 100)
-
-
-def test_medians_are_taken_number_by_number():
-    runs = [simulate(SCENARIOS["blip"][0], contender("full"), seed=seed) for seed in range(3)]
-    middle = median_of(runs)
-    for name in ("amplification", "peak", "success", "p99", "last_retry"):
-        assert getattr(middle, name) == sorted(getattr(run, name) for run in runs)[1]
-    assert middle.attempts_per_bin == runs[0].attempts_per_bin
-    assert (middle.never, middle.runs) == (0, 3)
-    assert median_of(runs[:1]) is runs[0]
-
-
-def test_what_is_missing_compares_as_the_worst():
-    figures = simulate(Scenario(rate=0.0, fleet=5, fleet_at=2.0), contender("none"))
-    assert figures.number("p99") == inf
-    assert figures.number("last_retry") == 0.0
-    assert figures.peak_ratio is None
-    assert figures.as_json()["p99"] is None
-    assert figures.as_json()["refusals"] == {"attempts-exhausted": 5}
