@@ -1,22 +1,17 @@
 """What holds for aiohttp alone; what holds for every client runs on its lane of the suite."""
 
-import asyncio
 import gzip
 import io
-import pickle
 import ssl
 
 import aiohttp
 import pytest
-from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError
-from aiohttp.test_utils import TestServer
 
 import forbear
-from forbear import Fixed, IdempotencyKeys, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 from forbear.aiohttp import (
     CircuitOpenError,
-    DeadlineExceeded,
     RetryMiddleware,
     classify,
     unwrap,
@@ -59,15 +54,6 @@ async def test_the_session_does_not_repeat_what_was_given_up(server, setting, ar
     assert len(server.requests("/thing")) == arrivals
 
 
-async def test_the_next_call_of_the_same_task_is_not_taken_for_a_repeat(server):
-    server.script("/thing", *["close"] * 4, 200)
-    async with session_of(retrying()) as session:
-        with pytest.raises(aiohttp.ServerDisconnectedError):
-            await fetch(session, "GET", server.url + "/thing")
-        response, _ = await fetch(session, "GET", server.url + "/thing")
-    assert response.status == 200
-
-
 async def test_a_redirected_call_has_its_attempts_once(server):
     """Three retries for both hops: one before the redirect, two after it."""
     server.script("/thing", 503, answer(307, headers={"Location": "/moved"}))
@@ -93,20 +79,6 @@ async def test_a_generated_key_goes_with_a_redirect_on_its_origin(server):
 # --- settings ---------------------------------------------------------------------------------
 
 
-async def test_one_request_has_a_policy_of_its_own_and_shares_the_rest(server):
-    server.script("/thing", *[503] * 9)
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
-    usual = retrying(budget=budget)
-    async with session_of(usual) as session:
-        once = (usual.with_policy({"max_attempts": 2}),)
-        await fetch(session, "GET", server.url + "/thing", middlewares=once)
-        assert len(server.requests()) == 2
-        with forbear.override(max_attempts=3):
-            await fetch(session, "GET", server.url + "/thing")
-    assert len(server.requests()) == 5
-    assert budget.tokens(server.url, 0.0) == 20 - 1 - 2
-
-
 async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
     """Whatever signs or logs a call runs once; unwrap leaves what was there."""
     seen = []
@@ -129,16 +101,6 @@ async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
             unwrap(session)
         response, _ = await fetch(session, "GET", server.url + "/thing")
     assert response.status == 503
-
-
-async def test_raise_for_status_raises_what_is_left_at_the_end(server):
-    server.script("/thing", 503, 200, *[503] * 4)
-    async with session_of(retrying(), raise_for_status=True) as session:
-        response, _ = await fetch(session, "GET", server.url + "/thing")
-        assert response.status == 200
-        with pytest.raises(aiohttp.ClientResponseError) as caught:
-            await fetch(session, "GET", server.url + "/thing")
-    assert caught.value.status == 503
 
 
 async def test_on_exhausted_raise_is_the_librarys_error_with_the_story(server):
@@ -199,21 +161,6 @@ async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request
     assert None not in keys
 
 
-async def test_it_starts_no_task(server):
-    """Neither for a success nor for a call that waits and is sent again."""
-    server.script("/thing", 200, 503, 200)
-    most = []
-
-    def look(response):
-        most.append(len(asyncio.all_tasks()))
-
-    before = len(asyncio.all_tasks())
-    async with session_of(RetryMiddleware(NOW, retry_if=look)) as session:
-        for _ in range(2):
-            await fetch(session, "GET", server.url + "/thing")
-    assert set(most) == {before}
-
-
 async def test_a_lost_pool_is_not_retried(server):
     """Another attempt would wait in the same queue."""
     server.script("/slow", "200;body=160;drip=150")
@@ -225,22 +172,6 @@ async def test_a_lost_pool_is_not_retried(server):
             await fetch(session, "GET", server.url + "/thing")
         holding.close()
     assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
-
-
-async def test_a_session_that_is_closed_during_a_wait_ends_the_call_after_it(server):
-    """With aiohttp's own error and the story; a held call has its response (test_holding.py)."""
-    server.script("/thing", 503, 200)
-    closings = []
-
-    def close(event):
-        closings.append(asyncio.create_task(session.close()))
-
-    waiting = NOW.replace(backoff=Fixed(0.05))
-    session = session_of(RetryMiddleware(waiting, gate=None, on_event=[close]))
-    with pytest.raises(aiohttp.ClientConnectionError) as caught:
-        await fetch(session, "GET", server.url + "/thing")
-    assert len(server.requests()) == 1
-    assert record_of(caught.value).reasons == ("503",)
 
 
 @pytest.mark.parametrize("step", [503, "close"])
@@ -256,28 +187,6 @@ async def test_a_session_that_a_hook_closes_ends_the_call(server, step):
         await fetch(session, "GET", server.url + "/thing")
     assert len(server.requests()) == 1
     assert record_of(caught.value).attempts
-
-
-async def test_a_websocket_opens_through_it():
-    """A handshake is a GET: it is sent again after a 503, and its 101 is left alone."""
-    answers = [503, 101]
-
-    async def echo(request):
-        if answers.pop(0) == 503:
-            return web.Response(status=503)
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_str(message.data)
-        return socket
-
-    app = web.Application()
-    app.router.add_get("/", echo)
-    async with TestServer(app) as served, session_of(retrying()) as session:
-        async with session.ws_connect(served.make_url("/")) as socket:
-            await socket.send_str("hello")
-            assert await socket.receive_str() == "hello"
-    assert answers == []
 
 
 # --- bodies -----------------------------------------------------------------------------------
@@ -349,32 +258,6 @@ async def test_what_the_callers_own_generator_raises_is_not_retried(server):
     assert record_of(caught.value).retries == 0
 
 
-async def test_a_text_file_goes_on_from_where_it_stood(server, tmp_path):
-    place = tmp_path / "text.txt"
-    place.write_text("headline\nthe rest", encoding="utf-8")
-    server.script("/thing", 503, 200)
-    with place.open(encoding="utf-8") as file:
-        file.readline()
-        async with session_of(retrying()) as session:
-            response, _ = await fetch(session, "PUT", server.url + "/thing", data=file)
-    assert response.status == 200
-    assert [arrival.body_bytes for arrival in server.requests()] == [len("the rest")] * 2
-
-
-async def test_retry_if_may_await_the_body_and_the_caller_streams_it(server):
-    body = b'{"state": "pending"}' * 100
-    server.script("/thing", answer(200, body=body), answer(200, body=body.replace(b"pen", b"en")))
-
-    async def judge(response):
-        return b"pending" in await response.read()
-
-    async with session_of(retrying(retry_if=judge)) as session:
-        async with session.get(server.url + "/thing") as response:
-            got = b"".join([piece async for piece in response.content.iter_chunked(7)])
-    assert got == body.replace(b"pen", b"en")
-    assert record_of(response).retries == 1
-
-
 async def test_an_encoded_download_is_not_resumed(server):
     """aiohttp decodes while it reads: its bytes are not those that a range counts."""
     packed = gzip.compress(bytes(range(256)) * 4_000, compresslevel=0)
@@ -384,17 +267,6 @@ async def test_an_encoded_download_is_not_resumed(server):
         with pytest.raises(aiohttp.ClientPayloadError):
             await fetch(session, "GET", server.url + "/file")
     assert len(server.requests()) == 1
-
-
-async def test_a_download_that_is_closed_early_lets_go_of_both_connections(server):
-    """That of the answer and that of its rest."""
-    server.script("/file", "cut:70000;body=200000;etag=v1", "200;body=200000;etag=v1;drip=10")
-    async with session_of(retrying()) as session:
-        async with session.get(server.url + "/file") as response:
-            got = await response.content.readexactly(75_000)
-        assert len(got) == 75_000
-        assert not session.connector._acquired
-    assert record_of(response).resumed == (70_000,)
 
 
 # --- errors -----------------------------------------------------------------------------------
@@ -443,17 +315,6 @@ def test_a_body_that_does_not_decode_never_will():
     error = aiohttp.ClientPayloadError("no")
     error.__cause__ = ContentEncodingError("no")
     assert classify(error).kind == "decoding"
-
-
-@pytest.mark.parametrize("cls", [CircuitOpenError, DeadlineExceeded])
-def test_our_errors_are_of_the_family_and_survive_a_copy(cls):
-    base = {CircuitOpenError: aiohttp.ClientConnectionError}.get(cls, aiohttp.ServerTimeoutError)
-    assert issubclass(cls, base)
-    assert issubclass(cls, forbear.ForbearError)
-    error = cls("what happened", reason=Reason.CIRCUIT_OPEN, retry_after=2.5)
-    twin = pickle.loads(pickle.dumps(error))
-    assert (type(twin), str(twin)) == (cls, "what happened")
-    assert (twin.reason, twin.retry_after) == (Reason.CIRCUIT_OPEN, 2.5)
 
 
 async def test_a_connection_lost_under_the_upload_is_an_error_of_aiohttp(server):

@@ -8,10 +8,9 @@ import requests
 
 import forbear.httpx
 import forbear.requests
-from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryPolicy, record_of
 
 pytestmark = pytest.mark.anyio
-one_lane = pytest.mark.adapters("httpx", "sync")
 
 URL = "http://api.example.com/thing"
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0), hint_spread=0.0)
@@ -41,17 +40,6 @@ async def test_retries_say_which_attempt_they_are(adapter, server, quick):
         # The next call begins anew, and the request of the caller was never touched.
         await adapter.call(client, "GET", server.url + "/thing")
     assert said(server)[4:] == [[]]
-
-
-async def test_the_callers_own_header_is_left_alone(adapter, server, quick):
-    """Also where forbear puts other headers on the request, and in another case."""
-    server.script("/thing", 503, 503, 200)
-    options = {"announce_attempts": True, "idempotency": IdempotencyKeys(), **quick}
-    async with adapter.client(policy=NOW, **options) as client:
-        own = {"RETRY-attempt": "mine"}
-        await adapter.call(client, "POST", server.url + "/thing", content=b"x", headers=own)
-    assert said(server) == [["mine"]] * 3
-    assert len({arrival.key for arrival in server.requests()}) == 1
 
 
 @pytest.mark.parametrize("auth", ["requests", "httpx"])
@@ -91,17 +79,6 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
         assert [response.headers[name] for name in STOPS] == ["false", "false"], said
         assert response.headers.get("X-Own") == said.get("X-Own")
         assert (response.status_code, record_of(response).reason) == (503, reason)
-
-
-@pytest.mark.adapters("status-errors")
-async def test_the_status_error_carries_it_too(adapter, quick):
-    """On the response of the library's own error, which is where an SDK looks."""
-    options = {"policy": NOW.replace(on_exhausted="raise"), "stop_outer_retries": True, **quick}
-    async with adapter.client([503], **options) as client:
-        with pytest.raises(adapter.status_error) as caught:
-            await adapter.call(client, "GET", URL)
-    assert caught.value.response.headers["x-should-retry"] == "false"
-    assert len(record_of(caught.value).attempts) == 4
 
 
 @pytest.mark.adapters("stacks")

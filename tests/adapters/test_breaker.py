@@ -11,7 +11,6 @@ from forbear import (
     CircuitBreaker,
     CircuitOpenError,
     Fixed,
-    IdempotencyKeys,
     Reason,
     RetryBudget,
     RetryGate,
@@ -105,29 +104,6 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, budget, total_ti
     assert events.names == ["circuit_transition", "attempt_failed", "retry_scheduled", "gave_up"]
 
 
-@one_lane
-async def test_a_request_that_cannot_be_prepared_gives_its_permit_back(adapter, quick):
-    """The clock that a key is made with fails, while a permit is held."""
-
-    class Broken(FakeClock):
-        is_broken = False
-
-        def time(self):
-            if self.is_broken:
-                raise ZeroDivisionError
-            return super().time()
-
-    breaker, clock = a_breaker(1), Broken()
-    options = {**quick, "policy": ONCE, "breaker": breaker, "clock": clock}
-    options["idempotency"] = IdempotencyKeys()
-    async with adapter.client([503, 200], **options) as client:
-        await outcome(adapter, client)
-        clock.advance(30)
-        clock.is_broken = True
-        assert isinstance(await outcome(adapter, client, "POST"), ZeroDivisionError)
-        assert breaker.refused_for(ORIGIN, clock.monotonic()) == 0
-
-
 @pytest.mark.smoke
 @pytest.mark.adapters("httpx-family", "async")
 @pytest.mark.parametrize("special", [False, True], ids=["fast path", "loop"])
@@ -189,44 +165,6 @@ async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapt
         assert response.status_code == 200 if adapter.name != "urllib3" else response.status == 200
         assert breaker.quiet
         await adapter.close(response)
-
-
-@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
-async def test_a_crowd_half_open(adapter, server):
-    """64 at once over the wire: one probe, and the others are refused until it has ended."""
-    server.script("/down", 503)
-    server.script("/crowd", "200;delay=300")
-    breaker = a_breaker(1, open_for=0.05)
-    origin = server.url
-    async with adapter.client(policy=ONCE, breaker=breaker, budget=None) as client:
-        await outcome(adapter, client, url=server.url + "/down")
-        while breaker.refused_for(origin, time.monotonic()):
-            await anyio.sleep(0.01)
-        found = []
-
-        async def ask(n):
-            found.append(await outcome(adapter, client, url=server.url + "/crowd"))
-
-        await adapter.together(64, ask)
-    arrived = server.requests("/crowd")
-    assert len(found) == 64
-    assert len(arrived) == found.count(200) >= 1
-    assert sum(isinstance(each, adapter.CircuitOpenError) for each in found) == 64 - len(arrived)
-    # Its answer takes 300 ms, and closes the circuit: until then nothing else arrives.
-    times = sorted(entry.started_at for entry in arrived)
-    assert all(later - times[0] >= 0.25 for later in times[1:])
-
-
-@pytest.mark.smoke
-async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
-    server.script("/hang", "hang")
-    async with adapter.client(
-        policy=ONCE.replace(total_timeout=0.3), breaker=a_breaker(2)
-    ) as client:
-        errors = [await outcome(adapter, client, url=server.url + "/hang") for _ in range(3)]
-    assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [
-        adapter.CircuitOpenError
-    ]
 
 
 @pytest.mark.adapters("httpx-family")

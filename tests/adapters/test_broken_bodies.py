@@ -139,34 +139,3 @@ async def test_a_small_body_of_a_post_that_breaks_is_handed_over_with_its_head(a
     got, record = await broken_off(adapter, inner, options, "POST")
     assert (got, inner.sent) == (b"abcd", 1)
     assert record.reason is Reason.METHOD_NOT_REPLAYABLE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_retried", [False, True])
-async def test_deadline_exceeded_of_a_body_has_its_story(adapter, server, is_retried):
-    """A body that stalls under forbear.deadline ends by it."""
-    steps = ["200;body=70001;drip=3000"]
-    server.script("/thing", *[503] * is_retried, *steps)
-    policy = POLICY.replace(backoff=Fixed(0.0))
-    async with adapter.client(policy=policy) as client:
-        with forbear.deadline(1.0):
-            response = await adapter.open(client, "GET", server.url + "/thing")
-            with pytest.raises(adapter.DeadlineExceeded) as caught:
-                await adapter.read(response)
-        await adapter.close(response)
-    record = forbear.record_of(caught.value)
-    assert record.reason is Reason.DEADLINE
-    assert record.reasons[:-1] == ("503",) * is_retried
-    # On a busy machine the backstop behind the deadline may come first.
-    assert record.reasons[-1] in ("ReadTimeout", "DeadlineExceeded")
-    assert record.attempts[-1].phase is Phase.ANSWERED
-    assert caught.value.__notes__ == [f"forbear: {record}"]
-
-
-async def test_bodies_left_alone_are(adapter, options):
-    """Without prefetch and resume nothing is put around the body."""
-    inner = Bodies(adapter, options["clock"], ([b"ab"], reset(adapter), {}))
-    async with adapter.client(inner, **options, prefetch=0, resume=False) as client:
-        with pytest.raises(adapter.library.ReadError) as caught:
-            await adapter.call(client, "GET", URL)
-    assert not hasattr(caught.value, "__notes__")

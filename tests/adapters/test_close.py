@@ -7,10 +7,8 @@ import anyio.to_thread
 import pytest
 
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.strategies import RetryToken
 
 from .foreign import Foreign
-from .test_strategies import Well
 
 pytestmark = pytest.mark.anyio
 
@@ -126,39 +124,6 @@ async def test_closing_the_client_closes_the_inner_transport_once(adapter):
             with client:
                 await adapter.call(client, "GET", URL)
         assert (inner.entered, inner.closed) == (in_block, 1)
-
-
-async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
-    """A strategy may ask for a wait first: closed meanwhile, the call has only an error."""
-    taken, ended = [], []
-
-    class Slow(Well):
-        def acquire_initial_token(self, scope, now):
-            taken.append(RetryToken(delay=30.0))
-            return taken[-1]
-
-        def record_success(self, token, now):
-            raise AssertionError("nothing was sent")
-
-        def release(self, token, now):
-            ended.append(token)
-
-    inner = adapter.watched([200])
-    async with adapter.client(inner, strategy=Slow()) as client:
-        (error,) = await close_while_waiting(adapter, client, taken)
-    assert isinstance(error, adapter.transport_error)
-    assert record_of(error).attempts == ()
-    assert inner.requests == []
-    assert ended == taken  # tokens have no equality of their own: each once, and no other
-
-
-async def test_a_transport_that_was_closed_can_be_used_again(adapter, quick):
-    """A close ends the calls that had begun; one that begins later has its retries."""
-    async with adapter.client([503, 200], **quick) as client:
-        await adapter.shut(client)
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 200
-    assert len(quick["clock"].sleeps) == 1
 
 
 async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter, elapsed):

@@ -113,32 +113,6 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
-@pytest.mark.slow
-@pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio")
-async def test_a_server_that_allows_ten_gets_little_more(adapter):
-    """200 calls, twenty at a time as nobody knows: all succeed, and few of the requests are 429s.
-
-    How few, tests/simulation/test_concurrency.py counts on virtual time: on sockets a busy machine
-    lets responses come late, and then more than ten are in flight. Without a limit at least 190
-    would be refused.
-    """
-    limit, waited = ConcurrencyLimit(), []
-    policy = QUICK.replace(max_attempts=10)
-    with Counting(allowed=10, seconds=0.05) as server:
-        async with adapter.client(policy=policy, concurrency=limit) as client:
-
-            async def one(n):
-                response = await adapter.call(client, "GET", f"{server.url}/{n}")
-                assert adapter.status(response) == 200
-                record = record_of(response)
-                waited.append(0.0 if record is None else record.waited_for_slot)
-
-            await adapter.together(200, one)
-    assert server.refused < 100
-    assert max(waited) > 0.1
-    assert is_free(limit)
-
-
 @pytest.mark.smoke
 async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
     limit = bulkhead()
@@ -243,23 +217,6 @@ async def test_before_attempt_may_send_requests_through_its_own_client(
 
 
 @pytest.mark.smoke
-async def test_a_retry_that_waits_has_no_slot(adapter, quick):
-    limit, seen = bulkhead(), []
-    clock = quick["clock"]
-
-    def advance(seconds, advance=clock.advance):
-        seen.append(limit.in_flight())
-        advance(seconds)
-
-    clock.advance = advance
-    inner = [(503, {"Retry-After": "3"}), 200]
-    async with adapter.client(inner, concurrency=limit, **quick) as client:
-        await adapter.call(client, "GET", "http://api.example.com/")
-    assert seen == [0]
-    assert is_free(limit)
-
-
-@pytest.mark.smoke
 async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
     limit = bulkhead()
     with Counting(allowed=10, seconds=0) as server:
@@ -271,20 +228,6 @@ async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
             assert caught.value.reason is Reason.CONCURRENCY_LIMIT
             assert record_of(caught.value).attempts == ()
             assert (server.requests, limit.waiting(), limit.in_flight()) == (1, 0, 1)
-            await adapter.close(first)
-    assert is_free(limit)
-
-
-async def test_a_full_queue_refuses_at_once(adapter):
-    limit = bulkhead(max_waiting=0)
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
-        async with adapter.client(concurrency=limit) as client:
-            first = await adapter.open(client, "GET", server.url)
-            with pytest.raises(adapter.CircuitOpenError, match="concurrency-limit") as caught:
-                await adapter.call(client, "GET", server.url)
-            assert caught.value.reason is Reason.CONCURRENCY_LIMIT
-            assert server.requests == 1
             await adapter.close(first)
     assert is_free(limit)
 
@@ -340,24 +283,6 @@ async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
     assert is_free(limit)
 
 
-async def test_tenants_do_not_wait_for_each_other(adapter, quick):
-    limit, slept = bulkhead(), []
-    quick["clock"].advance = slept.append
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
-        async with adapter.client(concurrency=limit, **quick) as client:
-            mine = {"headers": {"Authorization": "Bearer mine"}}
-            theirs = {"headers": {"Authorization": "Bearer theirs"}}
-            first = await adapter.open(client, "GET", server.url, **mine)
-            other = await adapter.open(client, "GET", server.url, **theirs)
-            assert (limit.in_flight(), limit.waiting()) == (2, 0)
-            assert record_of(other).waited_for_slot == 0
-            assert slept == []
-            for response in (first, other):
-                await adapter.close(response)
-    assert is_free(limit)
-
-
 @pytest.mark.lanes("httpx-sync")
 async def test_a_redirect_after_a_retry_takes_a_slot(adapter):
     limit, peaks, statuses = bulkhead(), [], [503, 302, 200]
@@ -371,18 +296,6 @@ async def test_a_redirect_after_a_retry_takes_a_slot(adapter):
         assert client.get("http://api.example.com/").url.path == "/next"
     assert peaks == [1, 1, 1]
     assert is_free(limit)
-
-
-@pytest.mark.lanes("httpx-sync")
-async def test_a_response_made_of_bytes_has_no_slot(adapter):
-    """As caches and mocks return it: nobody reads its stream, which a deadline replaces."""
-    limit = bulkhead()
-    inner = httpx.MockTransport(lambda request: httpx.Response(200, content=b"x" * 100_000))
-    transport = RetryTransport(inner, concurrency=limit)
-    with httpx.Client(transport=transport) as client, forbear.deadline(60):
-        responses = [client.get("http://api.example.com/") for _ in range(2)]
-        assert is_free(limit)
-    assert len(responses[1].content) == 100_000
 
 
 def broken_scope(request):

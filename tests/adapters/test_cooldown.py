@@ -1,8 +1,5 @@
 """cooldown=: an origin that asked for quiet gets it from every call, on every adapter."""
 
-import time
-
-import anyio
 import pytest
 
 import forbear
@@ -161,17 +158,3 @@ async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, 
     assert sends_at
     most = max(sum(at <= other < at + 0.010 for other in sends_at) for at in sends_at)
     assert most <= 40
-
-
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
-async def test_a_held_call_can_be_cancelled(adapter):
-    """In real time: the wait ends at once, and others are not held for longer."""
-    busy = (503, {"Retry-After": "60"})
-    async with adapter.client([busy, 200], policy=ONCE, cooldown="all") as client:
-        await outcome(adapter, client)
-        began = time.monotonic()
-        with anyio.move_on_after(0.02) as scope:
-            await adapter.call(client, "GET", URL)
-        assert scope.cancelled_caught
-        assert time.monotonic() - began < 30

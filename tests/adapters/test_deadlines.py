@@ -1,7 +1,6 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
 import asyncio
-import pickle
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ import forbear
 from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
 from forbear.aiohttp import RetryMiddleware
 from forbear.core.events import RetryScheduled
-from forbear.engine.alarms import Backstop
 from forbear.httpx import AsyncRetryTransport
 
 pytestmark = pytest.mark.anyio
@@ -96,16 +94,6 @@ def test_a_block_that_was_left_counts_no_more_in_other_threads(adapter, server, 
         assert pool.submit(inherited.run, anyio.run, count).result() == 3
 
 
-@family
-async def test_a_timeout_is_never_zero(adapter, clock):
-    """Zero would make a socket non-blocking; without a deadline nothing is shortened."""
-    for policy, second in ((RetryPolicy(total_timeout=1), 0.001), (RetryPolicy(), 5.0)):
-        transport, seen = phases_seen(adapter, clock, policy=policy)
-        await send(adapter, transport, dict.fromkeys(PHASES, 5.0))
-        assert all(0 < value <= max(second, 0.01) for value in seen[1].values())
-    assert seen[0] == seen[1] == dict.fromkeys(PHASES, 5.0)
-
-
 # Which exception comes out.
 
 
@@ -135,17 +123,6 @@ async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, 
         assert record_of(caught.value).reasons == (name,)
     else:
         assert type(caught.value) is getattr(adapter.library, name)
-
-
-@pytest.mark.slow
-async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapter, server):
-    """The client's read timeout ends one attempt, not the call."""
-    server.script("/thing", "hang", 200)
-    policy = RetryPolicy(total_timeout=5, backoff=Fixed(0))
-    async with adapter.client(policy=policy, settings=adapter.reading_for(0.6)) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
-    assert response.status_code == 200
-    assert record_of(response).reasons == (adapter.read_timeout.__name__,)
 
 
 @pytest.mark.smoke
@@ -257,39 +234,6 @@ async def test_nothing_is_sent_after_a_name_that_took_the_time_to_find(
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 
 
-@family
-async def test_an_open_connection_is_not_written_to_after_the_deadline(
-    adapter, server, clock, monkeypatch
-):
-    """A process that stood still once the connection was chosen; the client's own trace is heard."""
-    server.script("/thing", 200)
-    heard = []
-
-    async def note(event, info):
-        heard.append(event)
-
-    trace = note if adapter.is_async else lambda event, info: heard.append(event)
-    named = {"extensions": {"trace": trace, "forbear": {"total_timeout": 3}}}
-    async with adapter.client(clock=clock) as client:
-        assert (await adapter.call(client, "POST", server.url + "/thing", **named)).is_success
-        assert any(event.endswith("send_request_headers.complete") for event in heard)
-        pool = client._transport.inner._pool
-        choose = pool._assign_requests_to_connections
-
-        def stand_still():
-            clock.advance(2)
-            return choose()
-
-        monkeypatch.setattr(pool, "_assign_requests_to_connections", stand_still)
-        clock.advance(2)
-        with pytest.raises(adapter.DeadlineExceeded):
-            with forbear.deadline(2, clock=clock):
-                await adapter.call(client, "POST", server.url + "/thing", **named)
-        monkeypatch.undo()
-        assert len(server.requests("/thing")) == 1
-        assert (await adapter.call(client, "GET", server.url + "/thing")).is_success
-
-
 @pytest.mark.parametrize("slow", ["chunk", "end"])
 async def test_a_body_that_is_produced_slowly_is_cut_at_the_deadline(adapter, server, slow):
     """It is not finished after it: the server never sees a whole request."""
@@ -338,19 +282,6 @@ async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
 
     assert 0.045 <= await quickest(run, bound=0.1) <= 0.1
     assert set(ended) == {2}
-
-
-@pytest.mark.adapters("async")
-async def test_a_dripping_head_ends_within_50_ms_of_the_deadline(adapter, server, quickest):
-    """The event loop included."""
-    server.script("/thing", "drip;interval=5")
-    async with adapter.client() as client:
-
-        async def run():
-            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded):
-                await adapter.call(client, "GET", server.url + "/thing")
-
-        assert 0.1 <= await quickest(run, bound=0.145) <= 0.145
 
 
 # Hand-over.
@@ -418,21 +349,6 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
             assert await quickest(run, bound=0.17) <= 0.17
 
 
-@pytest.mark.adapters("httpx-family")
-@pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
-async def test_a_total_timeout_ends_a_small_body_too(adapter, server, quickest, drip):
-    """It is read before the hand-over, so the head comes with it or not at all."""
-    server.script("/thing", f"200;body=160;drip={drip}")
-    async with adapter.client(policy=RetryPolicy(total_timeout=0.12)) as client:
-
-        async def run():
-            with pytest.raises(adapter.DeadlineExceeded):
-                await adapter.open(client, "GET", server.url + "/thing")
-
-        assert await quickest(run, bound=0.17) <= 0.17
-        assert adapter.is_idle(client)
-
-
 @pytest.mark.slow
 @pytest.mark.adapters("urllib3-family")
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
@@ -463,17 +379,6 @@ async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, 
         assert 0.09 <= await quickest(run, bound=0.17) <= 0.4
 
 
-@pytest.mark.adapters("urllib3-family")
-async def test_a_read_timeout_of_the_callers_own_stays_itself_while_a_body_is_streamed(
-    adapter, server
-):
-    """The deadline is far, and has nothing to do with it."""
-    server.script("/thing", "200;body=160;drip=600")
-    async with adapter.client(settings=adapter.reading_for(0.05)) as client:
-        with forbear.deadline(30), pytest.raises(adapter.body_timeout):
-            await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
-
-
 async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, quick):
     """Its connection serves the next call, which has all the time it takes."""
     server.script("/thing", "200;body=200000", "200;delay=300")
@@ -485,20 +390,6 @@ async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, qui
         quick["clock"].advance(100.0)
         await adapter.call(client, "GET", server.url + "/thing")
     assert server.connections == 1
-
-
-@pytest.mark.adapters("requests")
-async def test_a_streamed_answer_under_a_deadline_is_one_like_any_other(adapter, server):
-    """Whole, with its record and history; it pickles."""
-    server.script("/thing", 503, "200;body=10")
-    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0))) as client:
-        with forbear.deadline(30):
-            response = await adapter.open(client, "GET", server.url + "/thing")
-            assert isinstance(response, adapter.library.Response)
-            assert [*response.iter_content(4)] == [b"0123", b"4567", b"89"]
-            assert forbear.record_of(response).retries == 1
-            response = await adapter.open(client, "GET", server.url + "/thing")
-            assert pickle.loads(pickle.dumps(response)).content == b"0123456789"
 
 
 # What the caller owns stays as it was.
@@ -532,16 +423,6 @@ async def test_nothing_is_written_into_the_callers_objects(adapter, server, quic
     assert list(request.headers.raw) == lines
 
 
-@pytest.mark.adapters("urllib3-family")
-@pytest.mark.parametrize("step", ["200;body=0", "204;body=0"])
-async def test_an_answer_without_a_body_can_be_streamed_under_a_deadline(adapter, server, step):
-    """There is no socket any more whose timeout could be put back."""
-    server.script("/thing", step)
-    async with adapter.client(policy=RetryPolicy(total_timeout=5)) as client:
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        assert await adapter.read(response) == b""
-
-
 @pytest.mark.smoke
 async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, clock):
     """The next attempt comes at the instant that was decided: the deadline was compared with it.
@@ -565,38 +446,6 @@ async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, cloc
     async with adapter.client([503], policy=policy, gate=gate, **options) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 503
     assert clock.monotonic() - began <= 1.2
-
-
-async def test_a_stalled_body_of_a_failed_response_delays_nothing(adapter, server, quickest):
-    """Its drain takes up to a quarter of a second, and the wait goes on meanwhile."""
-    policy = RetryPolicy(backoff=Fixed(0.3))
-    async with adapter.client(policy=policy) as client:
-
-        async def run():
-            server.script("/thing", "503;body=160;drip=400", 200)
-            assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-
-        assert await quickest(run, bound=0.42) < 0.42  # it was 0.55
-
-
-@pytest.mark.slow
-def test_an_attempt_is_cut_although_the_loop_of_another_thread_shares_its_transport():
-    """The other loop drops no alarm of this one, and does not touch its timer."""
-    backstop, was_cut = Backstop(), True
-
-    async def other():
-        with backstop.after(30):
-            pass
-
-    async def attempt():
-        nonlocal was_cut
-        with backstop.after(0.5):
-            await asyncio.to_thread(asyncio.run, other())
-            await asyncio.sleep(10)
-            was_cut = False
-
-    asyncio.run(attempt())
-    assert was_cut
 
 
 @pytest.mark.slow

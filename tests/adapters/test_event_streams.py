@@ -110,20 +110,6 @@ async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quic
 
 
 @pytest.mark.smoke
-async def test_the_last_error_event_is_handed_over_as_it_came(adapter, server, quick):
-    server.script(URL, stream(body=ERROR))
-    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
-    async with adapter.client(**options) as client:
-        response = await adapter.open(client, "GET", server.url + URL)
-        assert await adapter.read(response) == ERROR
-        assert len(server.requests(URL)) == 4
-        assert record(adapter, response).reason is Reason.ATTEMPTS_EXHAUSTED
-        await adapter.read(await adapter.open(client, "POST", server.url + URL, content=b"{}"))
-        assert len(server.requests(URL)) == 5, "no key"
-        assert adapter.is_idle(client)
-
-
-@pytest.mark.smoke
 @pytest.mark.parametrize("steps", [[stream()], []], ids=["recovers", "stays"])
 async def test_a_held_call_keeps_the_error_event_and_no_connection(adapter, server, quick, steps):
     """What follows the error is dropped, so that the only connection is free while it waits."""
@@ -185,16 +171,6 @@ async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_op
             assert adapter.is_idle(client)
 
 
-async def test_what_precedes_the_first_event_is_bounded(adapter, quick):
-    """Comments alone, without end: the stream is handed over after ``max_event_bytes`` of them."""
-    streams = EventStreams(max_event_bytes=1000)
-    with Pausing((b": none yet\n\n" * 100, None, b"")) as server:
-        async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
-            response = await adapter.open(client, "GET", server.url)
-            assert server.asked == 1
-            await adapter.close(response)
-
-
 @pytest.mark.slow
 async def test_the_time_between_two_events_is_the_callers(adapter):
     """Neither limit holds after the hand-over, though reading has begun before it."""
@@ -234,20 +210,6 @@ async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
                 await adapter.close(response)
             assert adapter.is_idle(client)
         assert server.asked <= 1  # 0: a busy machine has not come to accept it
-
-
-@pytest.mark.parametrize("body", [b"", b": ping\n\n", b"data: unfinished"])
-async def test_a_stream_whose_end_is_known_does_not_wait_for_its_first_event(
-    adapter, server, quick, body
-):
-    """Its length says that nothing follows."""
-    streams = EventStreams(first_event_timeout=2.0)
-    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
-        for fetch in (adapter.call, adapter.open):
-            server.script(URL, stream("200", body), stream())
-            response = await fetch(client, "GET", server.url + URL)
-            assert await adapter.read(response) == GOOD
-            assert record(adapter, response).attempts[0].failure is not FailureKind.READ_TIMEOUT
 
 
 # No smoke: the oldest urllib3 has no read1(), so it reads past the first event.
@@ -291,37 +253,3 @@ async def test_a_compressed_stream_follows_the_default_rule(adapter, server, qui
         response = await adapter.open(client, "GET", server.url + URL)
         assert await adapter.read(response) == ERROR
         assert len(server.requests(URL)) == 2
-
-
-async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, server, quick):
-    """The first event may be the answer to what the caller sends next."""
-    server.script(URL, stream("200;chunked=1;drip=600000"))
-    async with adapter.client(policy=POLICY, **quick) as client:
-        response = await adapter.open(client, "GET", server.url + URL)  # else in ten minutes
-        await adapter.close(response)
-
-
-@pytest.mark.lanes("urllib3")
-@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
-async def test_a_stream_that_was_begun_is_not_requested_again(adapter, server, quick, streams):
-    """Also where one way of reading is given up for another, which finds the stream at its end."""
-    server.script(URL, stream())
-    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
-        response = await adapter.open(client, "GET", server.url + URL)
-        got = next(response.raw.stream(5))
-        assert GOOD.startswith(got + response.raw.read())
-        assert len(server.requests(URL)) == 1
-
-
-@pytest.mark.adapters("httpx-family")
-async def test_the_stream_of_a_mock_is_judged_too(adapter, quick):
-    bodies = [ERROR, GOOD]
-    respond = adapter.library.Response
-    inner = adapter.library.MockTransport(
-        lambda request: respond(200, headers=SSE, content=bodies.pop(0))
-    )
-    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.call(client, "GET", "http://mock.example.com/")
-        assert response.content == GOOD
-        assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]

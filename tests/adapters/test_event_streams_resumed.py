@@ -1,12 +1,9 @@
 """Streams of events with ``resume=True``: what follows the last whole event is requested."""
 
 import random
-import time
 from collections import deque
 from itertools import count, islice, pairwise
 
-import httpx2
-import httpx_sse
 import pytest
 
 from forbear import CircuitBreaker, EventStreams, Fixed, Origins, Reason, RetryPolicy, record_of
@@ -22,7 +19,6 @@ URL = "/events"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.0))
 RESUMES = EventStreams(resume=True)
 EVENTS = [f"id: {n}\r\ndata: h\u00e9llo {n}\n\n".encode() for n in range(1, 51)]
-RETRY = b"retry: 300\n\n"
 
 
 def stream(step, *events, **headers):
@@ -59,54 +55,6 @@ async def test_a_broken_stream_goes_on_after_its_last_whole_event(adapter, serve
     assert [attempt.status for attempt in story.attempts] == [None, 503, None, None, 204]
     assert len(story.resumed) == 3
     assert asked(server) == [None, "2", "2", "4", "6"]
-
-
-async def test_retry_is_obeyed_and_half_an_event_is_never_handed_over(adapter, server):
-    """What ends the call is the error that broke the stream; ids decide, not bytes."""
-    clock = FakeClock()
-    first = stream(f"cut:{len(RETRY + EVENTS[0]) + 3};chunked=1", RETRY, *EVENTS[:2])
-    for last, requests in (
-        (stream("cut:3;chunked=1", EVENTS[1]), 4),
-        (404, 2),
-        (stream("200", EVENTS[1], **{"Content-Type": "application/json"}), 2),
-    ):
-        server.script(URL, first, last)
-        options = {"policy": POLICY, "event_streams": RESUMES, "clock": clock}
-        async with adapter.client(random=lambda: 0.0, **options) as client:
-            before, sleeps = len(server.requests(URL)), len(clock.sleeps)
-            response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
-            with pytest.raises(adapter.cut_error) as raised:
-                await adapter.collect(response, got)
-            assert got == RETRY + EVENTS[0]
-            assert len(server.requests(URL)) - before == requests - (requests == 4)
-            assert set(clock.sleeps[sleeps:]) == {0.3}
-            assert record_of(raised.value).reason in (
-                Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED,
-            )  # fmt: skip
-            await adapter.close(response)
-
-
-async def test_a_delay_that_is_asked_for_counts_at_once_and_however_long(adapter, server):
-    """In half an event too; beyond ``max_retry_after`` nothing is requested."""
-    clock = FakeClock()
-    options = {"policy": POLICY, "event_streams": RESUMES, "clock": clock}
-    async with adapter.client(random=lambda: 0.0, **options) as client:
-        half = EVENTS[0] + b"retry: 700\ndata: ha"
-        server.script(
-            URL,
-            stream(f"cut:{len(half)};chunked=1", half, EVENTS[1]),
-            stream("200", EVENTS[1]),
-            204,
-        )
-        response = await adapter.open(client, "GET", server.url + URL)
-        assert await collected(adapter, response) == b"".join(EVENTS[:2])
-        assert clock.sleeps == [0.7, 0.7]
-        server.script(URL, stream("200", b"retry: 99999999999\n\n", EVENTS[0]), 204)
-        before = len(server.requests(URL))
-        response = await adapter.open(client, "GET", server.url + URL)
-        await collected(adapter, response)
-        assert record(adapter, response).reason is Reason.RETRY_AFTER_TOO_LONG
-        assert len(server.requests(URL)) == before + 1
 
 
 async def test_a_server_may_end_a_feed_after_each_event(adapter, server, quick):
@@ -178,17 +126,6 @@ async def test_a_server_that_begins_anew_each_time_ends_the_stream(adapter, serv
     assert record_of(raised.value).reason is Reason.RESPONSE_DELIVERED
 
 
-async def test_ids_without_data_are_no_events_and_known_ones_no_progress(adapter, server, quick):
-    """Such a block says where the stream is: again after each request, and for ever if it counts."""
-    places = [stream("200;chunked=1", b"id: %d\n\n" % (n % 2 + 1)) for n in range(20)]
-    server.script(URL, stream("200;chunked=1", *EVENTS[:2]), *places, 204)
-    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
-        response = await adapter.open(client, "GET", server.url + URL)
-        got = await collected(adapter, response)
-    assert got == b"".join(EVENTS[:2]) + b"id: 1\n\nid: 2\n\n"
-    assert asked(server) == [None, "2", "1"]
-
-
 async def test_a_line_feed_that_comes_after_its_carriage_return_is_not_lost(adapter, server, quick):
     event = b"id: 1\r\ndata: " + b"x" * 134 + b"\r\n\r\n"
     assert len(event) == 15 * 10 + 1, "the last of 16 chunks is its line feed"
@@ -213,45 +150,6 @@ async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens
                 await collected(adapter, response)
             await adapter.close(response)
         assert other.requests() == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.lanes("httpx-sync")
-async def test_the_end_of_a_line_changes_nothing_of_what_an_event_costs(adapter, quick):
-    """CPU time in proportion to that of line feeds alone; it was a hundred times as much."""
-    lines = b"idx\n" * 100_000
-
-    async def seconds(event):
-        def respond(request):
-            body = stream_of(adapter.library, [event])
-            return adapter.library.Response(200, headers=SSE, stream=body, request=request)
-
-        streams = EventStreams(resume=True, max_event_bytes=10**6)
-        async with adapter.client(Foreign(respond), event_streams=streams, **quick) as client:
-            began = time.thread_time()
-            response = await adapter.open(client, "GET", "http://feed.example.com/")
-            assert await collected(adapter, response) == event
-            return time.thread_time() - began
-
-    plain = min([await seconds(lines + b"\n") for _ in range(3)])
-    assert await seconds(b"\r\n" + lines + b"\n") < 20 * plain
-
-
-async def test_a_stream_without_ids_or_of_json_lines_is_not_resumed(adapter, server, quick):
-    lines = {"Content-Type": "application/x-ndjson"}
-    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
-        for body, headers in ((b"data: 1\n\ndata: 2\n", SSE), (b'{"id: 1\n\n": 2}\n{', lines)):
-            before = len(server.requests(URL))
-            server.script(URL, answer("200;chunked=1", body=body, headers=headers))
-            response = await adapter.open(client, "GET", server.url + URL)
-            assert await collected(adapter, response) == body
-            server.script(URL, answer("cut:9;chunked=1", body=body, headers=headers))
-            response = await adapter.open(client, "GET", server.url + URL)
-            with pytest.raises(adapter.cut_error):
-                await collected(adapter, response)
-            await adapter.close(response)
-            assert len(server.requests(URL)) == before + 2
 
 
 async def test_an_event_longer_than_the_bound_ends_the_stream(adapter, server, quick):
@@ -326,23 +224,3 @@ async def test_a_thousand_drawn_cuts(adapter):
             assert got == b"".join(EVENTS), record_of(response)
         assert all(stream.closed for stream in feed.streams)
         cuts += len(feed.asked)
-
-
-@pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx2-sync", "httpx2-trio")
-async def test_the_event_sources_of_httpx2_and_httpx_sse_read_a_resumed_stream(
-    adapter, server, quick
-):
-    """By their own decoders, across a cut inside an event."""
-    server.script(URL, stream("cut:40;chunked=1", *EVENTS[:4]), stream("200", *EVENTS[1:4]), 204)
-    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
-        response = await adapter.open(client, "GET", server.url + URL)
-        is_sync = adapter.flavour == "sync"
-        if adapter.library is httpx2:
-            source = httpx2.EventSource(response)
-        else:
-            source = httpx_sse.EventSource(response)
-            source = source.iter_sse() if is_sync else source.aiter_sse()
-        events = list(source) if is_sync else [event async for event in source]
-        assert [(event.id, event.data) for event in events] == [
-            (str(n), f"h\u00e9llo {n}") for n in range(1, 5)
-        ]

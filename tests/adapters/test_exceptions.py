@@ -114,29 +114,6 @@ async def test_on_exhausted_raise(adapter, server, quick):
             assert error.response.text.startswith("0123456789abcdef")
 
 
-async def test_on_exhausted_raise_leaves_what_was_accepted(adapter, quick):
-    """A status that nobody calls a failure is returned, whatever it is."""
-    policy = NOW.replace(on_exhausted="raise")
-    async with adapter.client([404], policy=policy, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 404
-
-
-@pytest.mark.adapters("httpx-family")
-async def test_a_full_pool_of_our_own_is_not_retried(adapter, server, quick):
-    """The wait that the caller configured is over, and the server said nothing."""
-    server.script("/slow", "200;delay=20;drip=20;chunked=1")
-    server.script("/thing", 200)
-    inner = adapter.inner(limits=adapter.library.Limits(max_connections=1))
-    timeout = adapter.library.Timeout(5, pool=0.03)
-    async with adapter.client(inner, settings={"timeout": timeout}, **quick) as client:
-        holding = await adapter.open(client, "GET", server.url + "/slow")
-        with pytest.raises(adapter.library.PoolTimeout) as caught:
-            await adapter.call(client, "GET", server.url + "/thing")
-        await adapter.close(holding)
-    assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
-    assert len(record_of(caught.value).attempts) == 1
-
-
 # Our own classes.
 
 

@@ -17,13 +17,11 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.core.events import FailedOver
 from forbear.testing import FaultServer, record
 
 from ..clocks import Meanwhile
 
 pytestmark = pytest.mark.anyio
-one_lane = pytest.mark.adapters("httpx", "sync")
 
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(2))
 
@@ -71,24 +69,6 @@ async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
     assert [attempt.origin for attempt in story.attempts] == [gone, server.url]
     assert story.attempts[0].delay_source == "failover"
     assert budget.tokens(gone, quick["clock"].monotonic()) == 20
-
-
-@one_lane
-async def test_an_answered_failure_fails_over_after_the_backoff(adapter, server, other, quick):
-    """It is paid for, since the servers have been asked once more; listeners hear where it goes."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
-    server.script("/thing", 503)
-    other.script("/thing", 200)
-    heard, origins = record(), Origins([server.url, other.url])
-    options = {"budget": budget, "policy": STEADY, "on_event": [heard], "name": "orders", **quick}
-    async with adapter.client(origins=origins, **options) as client:
-        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    assert quick["clock"].sleeps == [2]
-    assert (len(server.requests()), len(other.requests())) == (1, 1)
-    assert budget.tokens(server.url, quick["clock"].monotonic()) == 19
-    (told,) = [event for event in heard if isinstance(event, FailedOver)]
-    hop = FailedOver("orders", "GET", server.url, other.url, 1, 503, None)
-    assert told._replace(request_id=0) == hop
 
 
 @pytest.mark.smoke
@@ -191,32 +171,6 @@ async def test_a_body_is_whole_at_each_server(adapter, server, other, quick):
     assert {request.body_bytes for request in server.requests() + other.requests()} == {len(upload)}
 
 
-@one_lane
-async def test_while_all_is_well_a_request_is_sent_as_it_is(adapter, server, other, quick):
-    """On the fast path: nothing is looked up for it."""
-    server.script("/thing", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), **quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
-    assert response.status_code == 200
-    assert record_of(response).origin == ""  # no notes were taken
-
-
-@pytest.mark.smoke
-async def test_the_record_says_who_answered(adapter, server, other, quick):
-    """The Host header is that of the other server; a caller's own Host stays."""
-    server.script("/thing", 503)
-    other.script("/thing", 200)
-    origins = Origins([server.url, other.url])
-    async with adapter.client(origins=origins, policy=STEADY, **quick) as client:
-        for headers in ({}, {"Host": "api.example.com"}):
-            response = await adapter.call(client, "GET", server.url + "/thing", headers=headers)
-            attempts = record_of(response).attempts
-            assert [attempt.origin for attempt in attempts] == [server.url, other.url]
-            quick["clock"].advance(60)
-    there = other.url.removeprefix("http://")
-    assert [host(request) for request in other.requests()] == [there, "api.example.com"]
-
-
 def test_a_url_with_a_user_keeps_it(server):
     """requests and httpx: what stands before the @ goes along with the URL that was listed."""
     import forbear.httpx
@@ -232,17 +186,6 @@ def test_a_url_with_a_user_keeps_it(server):
         assert session.get(url).status_code == client.get(url).status_code == 200
     values = [dict(request.headers).get("Authorization") for request in server.requests()]
     assert values == ["Basic dXNlcjpzZWNyZXQ="] * 2
-
-
-@pytest.mark.adapters("urllib3")
-async def test_a_path_that_begins_with_two_slashes_stays_whole(adapter, server, quick):
-    """To a URL parser that is a host and a path; to RFC 9112 section 3.2.1 it is a path."""
-    server.script("/thing", 200)
-    gone = down()
-    async with adapter.client(origins=Origins([gone, server.url]), **quick) as client:
-        await adapter.call(client, "GET", gone + "//orders/thing?a=b")
-    (arrived,) = server.requests()
-    assert (arrived.path, arrived.query) == ("//orders/thing", "a=b")
 
 
 def test_a_pool_goes_on_when_nobody_keeps_its_manager(server):

@@ -1,10 +1,8 @@
 """Hedged requests: a second attempt beside a first one that takes long, over real sockets."""
 
 import asyncio
-import gc
 import os
 import random
-import sys
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -34,6 +32,7 @@ from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FaultServer, disabled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
+
 
 AFTER = 0.04  # seconds; the second attempt is sent then
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0))
@@ -234,13 +233,6 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
     )
 
 
-def test_the_reasons_of_the_table_are_labels():
-    from forbear.telemetry import METRICS
-
-    reasons = {reason for _, reason in NONE_SENT.values() if reason}
-    assert reasons <= set(METRICS["forbear.hedges.refused"].labels["reason"])
-
-
 @pytest.mark.parametrize(
     "state", ["unhealthy", "open", "half-open", "cooldown", "strained", "retry"]
 )
@@ -291,28 +283,6 @@ async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
     assert response.status_code == 200
     assert len(server.requests("/x")) == 1
     assert [event.reason for event in heard.hedged] == [reason]
-
-
-async def test_tokens_that_come_back_while_a_call_waits_send_its_second_attempt(
-    adapter, server, heard
-):
-    """It asks again half a delay later."""
-    server.script("/x", "200;delay=3000", 200)
-    hedging = hedge(burst=1, ratio=1)
-    times = hedging.times(server.url, "GET")
-    assert times.spend()
-    async with adapter.client(policy=POLICY, hedge=hedging, on_event=[heard]) as client:
-        async with anyio.create_task_group() as group:
-
-            async def earn():
-                await anyio.sleep(AFTER * 1.25)
-                times.learn(0.01, 0.0)
-
-            group.start_soon(earn)
-            response = await adapter.call(client, "GET", server.url + "/x")
-    assert told(forbear.record_of(response)) == [None, 200]
-    assert forbear.record_of(response).attempts[1].hedged_after >= 1.5 * AFTER
-    assert [event.outcome for event in heard.hedged] == ["won"]
 
 
 @pytest.mark.parametrize("bound", ["total_timeout", "deadline"])
@@ -540,46 +510,6 @@ async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter,
         assert not client._transport.port.first.of_trio_thread.alarms.pending
 
 
-@pytest.mark.smoke
-@pytest.mark.skipif(
-    sys.implementation.name != "cpython", reason="this interpreter does not count references"
-)
-@pytest.mark.parametrize(
-    "steps",
-    [
-        ("200;delay=3000", "200"), ("200;delay=120", "200;delay=3000"),
-        ("close;delay=120", "200;delay=160"), ("200;delay=120", "close"),
-    ],
-)  # fmt: skip
-async def test_nothing_of_a_race_waits_for_the_garbage_collector(adapter, server, steps):
-    """Errors of the library hold each other; those of an attempt that lost hold nothing more."""
-    hedging = hedge(burst=9)
-    policy = POLICY.replace(max_attempts=2)
-
-    async def call(client):
-        server.script("/x", *steps)
-        with suppress(adapter.transport_error):
-            await adapter.call(client, "GET", server.url + "/x")
-
-    async with adapter.client(policy=policy, hedge=hedging) as client:
-        await call(client)
-        gc.collect()
-        gc.disable()
-        flags = gc.get_debug()
-        try:
-            await call(client)
-            await anyio.sleep(0.01)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            assert {type(one).__name__ for one in gc.garbage}.isdisjoint(
-                ("HedgedCall", "Second", "HedgeFinished")
-            )
-        finally:
-            gc.set_debug(flags)
-            gc.garbage.clear()
-            gc.enable()
-
-
 class Lost:
     """A connection of httpcore's pool that no request has, as a cancellation leaves it."""
 
@@ -708,45 +638,7 @@ async def test_a_client_may_be_closed_while_a_second_attempt_is_under_way(adapte
     assert len(ended) == 1
 
 
-async def test_a_response_whose_closing_fails_does_not_end_the_call(adapter):
-    """The loser's, on either side."""
-
-    class Broken(adapter.library.AsyncByteStream):
-        async def __aiter__(self):
-            yield b""
-
-        async def aclose(self):
-            raise adapter.library.ReadError("broken")
-
-    class Inner(Beside):
-        async def handle_async_request(self, request):
-            self.sent += 1
-            if self.sent == 1:
-                await anyio.sleep(0.1)
-                return adapter.library.Response(200, content=b"first")
-            return adapter.library.Response(500, stream=Broken())
-
-    async with adapter.client(Inner(adapter), hedge=hedge()) as client:
-        response = await adapter.call(client, "GET", "http://a.example/")
-    assert response.content == b"first"
-
-
 # What else holds.
-
-
-@pytest.mark.smoke
-async def test_a_winner_is_read_ahead_and_resumed(adapter, server):
-    """A small body is read before the call ends; a large one that breaks goes on, not hedged."""
-    server.script("/small", "200;delay=3000", "cut:10;body=40", "200;body=40")
-    server.script("/large", "200;delay=3000", "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1;delay=90")  # fmt: skip
-    async with adapter.client(policy=POLICY, hedge=hedge(burst=9)) as client:
-        response = await adapter.call(client, "GET", server.url + "/small")
-        assert len(response.content) == 40
-        assert len(forbear.record_of(response).attempts) == 3
-        response = await adapter.call(client, "GET", server.url + "/large")
-    assert len(response.content) == 200_000
-    assert forbear.record_of(response).resumed == (70_001,)
-    assert len(server.requests("/large")) == 3
 
 
 # Answers of one byte are good to ``retry_if``, those of two are not.
@@ -811,33 +703,6 @@ async def test_a_question_about_the_second_answer_does_not_hold_up_the_first(
     assert told(forbear.record_of(response)) == [200, None]
 
 
-async def test_a_listener_that_raises_ends_nothing(adapter, server):
-    server.script("/x", "200;delay=3000", 200)
-
-    def raises(event):
-        raise ZeroDivisionError
-
-    async with adapter.client(policy=POLICY, hedge=hedge(), on_event=[raises]) as client:
-        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
-
-
-@pytest.mark.smoke
-async def test_breaker_and_gate_hear_of_an_attempt_that_loses_by_a_failure(adapter, server, paced):
-    server.script("/x", "500;delay=120", "200;delay=500")
-    breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
-    moved = []
-
-    def listen(event):
-        if event.name == "circuit_transition":
-            moved.append(event.to_state)
-
-    async with adapter.client(
-        policy=POLICY, hedge=hedge(), breaker=breaker, on_event=[listen]
-    ) as client:
-        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
-    assert moved[:1] == ["open"]
-
-
 @pytest.mark.smoke
 async def test_wrap_takes_a_hedge_and_transports_may_share_one(adapter, server):
     server.script("/x", "200;delay=3000", 200)
@@ -892,6 +757,7 @@ def test_synchronous_clients_say_why_they_take_no_hedge(kind):
 
 
 # At random instants.
+
 
 WAYS = {"asyncio": ("scope", "deadline", "timeout", "task"), "trio": ("scope", "deadline")}
 
@@ -1002,69 +868,3 @@ async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, i
         with anyio.fail_after(20):
             response = await adapter.call(client, "GET", "http://a.example/")
     assert response.content == b"second"
-
-
-# What it is for.
-
-
-class Stragglers:
-    """A server that answers all but each 100th path at once; that one only when it is asked again.
-
-    The body of an answer says whether the request was the first or the second one for its path.
-    """
-
-    def __init__(self):
-        self.arrived = []
-
-    async def serve(self, stream):
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async with stream:
-                buffered = b""
-                while True:
-                    while b"\r\n\r\n" not in buffered:
-                        buffered += await stream.receive()
-                    head, _, buffered = buffered.partition(b"\r\n\r\n")
-                    method, path, _ = head.decode().split(" ", 2)
-                    self.arrived.append((method, path))
-                    nth = self.arrived.count((method, path))
-                    if nth == 1 and path.endswith("50"):
-                        with anyio.move_on_after(2):
-                            await stream.receive()  # ends when the client closes the connection
-                    await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % nth)
-
-
-@pytest.mark.release
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx")
-async def test_stragglers_are_won_for_five_percent_more_work(adapter, heard):
-    """By how much that cuts the tail is in tests/simulation and in benchmarks/hedging.py."""
-    calls, stragglers = 1_000, Stragglers()
-    numbers = iter(range(calls))
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    url = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}"
-    # What it learns is left out: a busy machine makes all answers late, which ends hedging.
-    hedging, answers = Hedge(delay=0.2, learn_from=1_000_000), {}
-    async with anyio.create_task_group() as group:
-        group.start_soon(listener.serve, stragglers.serve)
-        patient = {"timeout": 60}
-        async with adapter.client(hedge=hedging, on_event=[heard], settings=patient) as client:
-
-            async def call(_):
-                for n in numbers:
-                    method = "POST" if n % 20 == 0 else "GET"
-                    response = await adapter.call(client, method, f"{url}/{n}")
-                    answers[method, f"/{n}"] = response.content
-
-            await adapter.together(10, call)
-        group.cancel_scope.cancel()
-    await listener.aclose()
-    assert len(answers) == calls
-    assert 5 <= len(stragglers.arrived) - calls <= 0.05 * calls + 2
-    asked_again = {one for one in answers if stragglers.arrived.count(one) > 1}
-    assert {method for method, _ in asked_again} == {"GET"}
-    late = {(method, path) for method, path in answers if path.endswith("50")}
-    assert len(late) == 10
-    assert len(late & asked_again) >= 5
-    assert {answers[one] for one in late & asked_again} == {b"2"}
-    won = [event for event in heard.hedged if event.outcome == "won"]
-    assert len(won) >= len(late & asked_again)

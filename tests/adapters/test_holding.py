@@ -1,5 +1,6 @@
 """gate=: a retry goes while its origin is well, else the call is held; on every adapter.
 
+
 Worked out by hand, with the middle of every random range: the default waits are 0.025, 0.75, 1.5
 and 3 s; three responses of 503 leave no token; a held call asks every 0.3 s; the first probe is due
 2 s after the third attempt, the next ones 4 and 8 s later.
@@ -21,10 +22,9 @@ from forbear import (
     record_of,
 )
 
-from ..clocks import Meanwhile
-
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
+
 
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
@@ -58,6 +58,7 @@ async def test_a_call_is_held_until_its_probe_is_due(adapter, quick, gate):
 async def test_patience_ends_with_the_calls_own_last_answer(adapter, quick, gate):
     """Attempts at 0, 0.75, 1.5 and 5.5 s, the next at 13.5; four waits of 0.75 s are no patience.
 
+
     The answer comes with its body, which was read when the call was held.
     """
     clock, began = quick["clock"], quick["clock"].monotonic()
@@ -89,31 +90,6 @@ async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
                 await adapter.call(client, "GET", URL)
         assert record_of(caught.value).reason is Reason.ORIGIN_UNHEALTHY
         assert gate.held() == 0
-
-
-@one_lane
-async def test_a_patient_call_uses_up_no_attempt_on_probes(adapter, quick, gate):
-    """Probes 1, 2, 4, 8, 8 … s apart are for as long as the patience lasts, however few attempts."""
-    policy = RetryPolicy(max_attempts=4, backoff=Fixed(0), patience=60)
-    async with adapter.client([503] * 11 + [200], policy=policy, gate=gate, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 200
-    assert record_of(response).held == pytest.approx(1 + 2 + 4 + 6 * 8)
-
-
-@one_lane
-async def test_a_script_does_not_wait_for_a_dead_server_call_by_call(adapter, quick, gate):
-    """The first call has its five attempts by 6.775 s, the second one goes as a probe 8 s later;
-    then the outage is older than anybody is patient.
-    """
-    clock, took = quick["clock"], []
-    async with adapter.client([503], gate=gate, **quick) as client:
-        for _ in range(10):
-            began = clock.monotonic()
-            response = await adapter.call(client, "GET", URL)
-            assert response.status_code == 503
-            took.append(clock.monotonic() - began)
-    assert took == pytest.approx([6.775, 8.0, *[0.0] * 8])
 
 
 @one_lane
@@ -250,37 +226,7 @@ async def test_a_call_ends_when_no_probe_can_come_before_its_deadline(
     assert record_of(response).reason in {Reason.ORIGIN_UNHEALTHY, Reason.DEADLINE}
 
 
-@one_lane
-async def test_a_dead_server_costs_no_call_its_whole_deadline(adapter, quick, gate):
-    """Those of the first second wait, if they are many, as if others might find out sooner."""
-    policy, began = RetryPolicy(total_timeout=1.0), quick["clock"].monotonic()
-    make_unwell(gate, began)
-    async with adapter.client([503], policy=policy, gate=gate, **quick) as client:
-        for calls, seconds in ((3, 0.0), (97, 1.5)):
-            for _ in range(calls):
-                assert (await adapter.call(client, "GET", URL)).status_code == 503
-            assert quick["clock"].monotonic() - began <= seconds
-
-
 # What lets a call go.
-
-
-@one_lane
-async def test_a_script_gets_all_that_a_rate_limit_lets_through(adapter, quick, gate):
-    """Without a time in its 429, which each first attempt meets: it speaks of the caller."""
-    async with adapter.client([429, 429, 200] * 30, gate=gate, **quick) as client:
-        for _ in range(30):
-            assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert gate.quiet
-
-
-@one_lane
-async def test_a_process_that_was_frozen_goes_on_waiting(adapter, gate):
-    clock = Meanwhile(lambda clock: clock.advance(15.0 * (len(clock.sleeps) == 2)))
-    make_unwell(gate, clock.monotonic())
-    steps = [503, 503, 200]
-    async with adapter.client(steps, gate=gate, clock=clock, random=lambda: 0.5) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
 
 
 @one_lane
@@ -289,22 +235,3 @@ async def test_first_attempts_are_never_held(adapter, quick, gate):
     async with adapter.client([200], gate=gate, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert quick["clock"].sleeps == []
-
-
-async def test_good_first_answers_make_an_origin_well(adapter, quick, gate):
-    """Also those that take the fast path: twenty in a row say that nothing is wrong any more."""
-    make_unwell(gate, quick["clock"].monotonic())
-    async with adapter.client([200], gate=gate, **quick) as client:
-        for count in range(20):
-            assert not gate.quiet, count
-            await adapter.call(client, "GET", URL)
-    assert gate.quiet
-
-
-# What a wait is.
-
-
-# With the others.
-
-
-# What is told.

@@ -3,7 +3,6 @@
 import anyio.lowlevel
 import pytest
 
-import forbear
 from forbear import CircuitBreaker, Fixed, Reason, RetryPolicy, record_of
 from forbear.strategies import RetryRefused
 from forbear.testing import record
@@ -63,60 +62,6 @@ async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, qu
     assert all(line.endswith(goes_on) for line in found.values())
     assert len(logged(caplog)) == 2
     assert len(heard) == 5
-
-
-async def test_a_listener_that_raises_is_warned_of_once_with_its_text(adapter, quick):
-    """Where no logging is set up too. Events hold nothing secret, so neither does its error."""
-
-    def listener(event):
-        raise TypeError(f"no {event.name}")
-
-    options = {"on_event": [listener], **quick}
-    async with adapter.client([503, 503, 200], policy=NOW, **options) as client:
-        with pytest.warns(UserWarning, match=r"listener raised TypeError: no attempt") as caught:
-            assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert len(caught) == 1  # of five events
-    assert not caught[0].filename.startswith(forbear.__path__[0])
-
-
-class Nightly:
-    """A schedule that has a mistake."""
-
-    def __init__(self, delays):
-        self.delays = delays
-
-    def delay(self, attempt, previous, random):
-        return self.delays["first"]
-
-
-@pytest.mark.parametrize(("delays", "says"), [
-    ({}, "raised KeyError in Nightly.delay: 'first'"),
-    ({"first": None}, "raised ValueError: Nightly.delay returned None"),
-    ({"first": "5"}, "raised ValueError: Nightly.delay returned '5'"),
-    ({"first": -1}, "raised ValueError: Nightly.delay returned -1"),
-])  # fmt: skip
-async def test_a_schedule_that_fails_is_warned_of_once(adapter, quick, caplog, delays, says):
-    """It ends each call without a retry, and where no logging is set up nothing else says so."""
-    options = {"policy": RetryPolicy(backoff=Nightly(delays)), **quick}
-    async with adapter.client([503, 503], **options) as client:
-        with pytest.warns(UserWarning, match=f"{says}; the call is not retried") as caught:
-            responses = [await adapter.call(client, "GET", URL) for _ in range(2)]
-    assert {record_of(response).reason for response in responses} == {"strategy-failed"}
-    assert len(caught) == 1
-    (line,) = logged(caplog)
-    assert line.endswith("; the call is not retried (logged once)")
-
-
-async def test_a_retry_if_that_fails_is_warned_of_once(adapter, quick):
-    def is_busy(response):
-        raise KeyError("state")
-
-    says = r"retry_if raised KeyError in .*: 'state'; the call goes on without it"
-    async with adapter.client([200, 200], retry_if=is_busy, **quick) as client:
-        with pytest.warns(UserWarning, match=says) as caught:
-            responses = [await adapter.call(client, "GET", URL) for _ in range(2)]
-    assert [response.status_code for response in responses] == [200, 200]
-    assert len(caught) == 1
 
 
 # --- before_attempt ---------------------------------------------------------------------------

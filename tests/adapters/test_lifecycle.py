@@ -2,13 +2,11 @@
 
 import contextlib
 import gc
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
-from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy, record_of
-from forbear.httpx import AsyncRetryTransport, RetryTransport
+from forbear import IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
 from forbear.testing import FakeClock
 
 from ..lanes.aiohttp import answered
@@ -75,47 +73,6 @@ async def test_a_call_leaves_no_cyclic_garbage(adapter, steps, options):
         assert gc.collect() == 0
 
 
-@family
-@pytest.mark.smoke
-async def test_a_plain_success_takes_no_time_of_the_clock_and_leaves_no_mark(adapter, quick):
-    """Fast path: the request goes down as it is, and the response comes up as it is."""
-    transport = adapter.transport([200], **quick)
-    request = adapter.library.Request("GET", URL)
-    before = dict(request.extensions), list(request.headers.raw)
-    response = await adapter.send(transport, request)
-    assert transport.inner.requests[0] is request
-    assert (dict(request.extensions), list(request.headers.raw)) == before
-    assert response.extensions == {}
-
-
-async def test_one_transport_may_be_used_from_everywhere(adapter, server):
-    """20 at once: every call gets its own answer, and the budget counts them all."""
-    for n in range(20):
-        server.script(f"/thing/{n}", "503", "reset", f"200;body={n}")
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=100, scope="transport")
-    policy = RetryPolicy(backoff=Fixed(0.001))
-    done = {}
-    async with adapter.client(policy=policy, budget=budget) as client:
-
-        async def ask(n):
-            response = await adapter.call(client, "GET", f"{server.url}/thing/{n}")
-            done[n] = (len(response.content), record_of(response).retries)
-
-        await adapter.together(20, ask)
-    assert done == {n: (n, 2) for n in range(20)}
-    assert budget.tokens("", 0.0) == 100 - 40
-
-
-@pytest.mark.adapters("async")
-async def test_a_call_goes_on_while_another_thread_imports_trio(adapter, monkeypatch):
-    """It waits, and is bounded, on the loop that it runs on; a module half imported has no names."""
-    monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))
-    policy = RetryPolicy(backoff=Fixed(0.001), total_timeout=5)
-    async with adapter.client([503, 200], policy=policy) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 200
-
-
 def patch(adapter, monkeypatch, answer):
     """Replace the library's own sending, as mocks and instrumentation do."""
     library = adapter.library
@@ -173,15 +130,6 @@ async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, m
     assert len(seen) == 2
 
 
-@family
-async def test_the_default_inner_transport_is_the_librarys_own(adapter, server, quick):
-    """RetryTransport() alone is enough."""
-    server.script("/thing", "503", 200)
-    client = adapter.bare_client(transport=adapter.transport_class(**quick))
-    assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    await adapter.close(client)
-
-
 async def test_what_retries_is_one_of_the_library_and_shows_its_state(adapter):
     """repr, in one line: class and limits; where there is an inner transport, that too."""
     async with adapter.client([200], gate=RetryGate(), budget=RetryBudget()) as client:
@@ -220,9 +168,3 @@ async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
             await adapter.close(pieces)
             await adapter.close(response)
         assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)
-
-
-@pytest.mark.parametrize("transport", [RetryTransport, AsyncRetryTransport])
-def test_a_port_has_no_more_attributes_than_cpython_finds_fast(transport):
-    # SHARED_KEYS_MAX_SIZE of CPython 3.12: an object with more is slower at each attribute.
-    assert len(vars(transport().port)) <= 30

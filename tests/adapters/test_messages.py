@@ -2,8 +2,6 @@
 
 import re
 
-import aiohttp
-import anyio
 import httpx
 import httpx2
 import httpx_retries
@@ -67,22 +65,6 @@ def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one
     client = library.Client(transport=ours.AsyncRetryTransport())
     with pytest.raises(AttributeError, match=says), client:
         pass
-
-
-@family
-def test_an_asynchronous_client_with_a_synchronous_transport_names_the_right_one(library, ours):
-    right = f"{library.__name__}.AsyncClient(transport={ours.__name__}.AsyncRetryTransport())"
-
-    async def call():
-        await library.AsyncClient(transport=ours.RetryTransport()).get("http://a.example/")
-
-    async def enter():
-        async with library.AsyncClient(transport=ours.RetryTransport()):
-            pass
-
-    for used in (call, enter):
-        with pytest.raises(AttributeError, match=re.escape(f"write {right}")):
-            anyio.run(used)
 
 
 @family
@@ -154,14 +136,6 @@ def test_override_takes_fields_by_name():
     assert refusal(forbear.override, THREE).endswith("write override(max_attempts=3)")
 
 
-def test_the_class_of_the_middleware_in_place_of_an_object_is_told_to_be_called():
-    async def call():
-        async with aiohttp.ClientSession(middlewares=[forbear.aiohttp.RetryMiddleware]) as session:
-            await session.get("http://a.example/")
-
-    assert refusal(anyio.run, call).endswith("write middlewares=(RetryMiddleware(),)")
-
-
 @pytest.mark.anyio
 @pytest.mark.adapters("httpx-family")
 async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, quick):
@@ -201,15 +175,6 @@ def test_a_client_of_another_library_and_a_policy_first_are_told_where_to_go(mak
         if type(given).__module__.partition(".")[0] != library:
             with pytest.raises(TypeError, match=says):
                 take(given, THREE)
-
-
-def test_mount_says_what_becomes_of_the_retry_of_an_adapter():
-    session = requests.Session()
-    retries = urllib3.Retry(3, status_forcelist=[503])
-    session.mount("https://", requests.adapters.HTTPAdapter(max_retries=retries))
-    says = r"HTTPAdapter\(max_retries=3\).*RetryPolicy\.from_urllib3\("
-    with pytest.warns(UserWarning, match=says):
-        forbear.requests.mount(session)
 
 
 def test_a_warning_names_the_callers_line():

@@ -54,18 +54,6 @@ async def test_logged_once_per_client(adapter, quick, caplog):
         assert logged[-1].levelno == logging.WARNING
 
 
-@pytest.mark.anyio
-async def test_what_multiplies_nothing_is_not_told(adapter, quick, caplog):
-    """max_attempts=1: the SDK's loop is the only one; nor were attempts wasted that saved it."""
-    headers = {"x-stainless-retry-count": "1"}
-    for attempts, steps in ((1, [503]), (2, [503, 200])):
-        policy = NOW.replace(max_attempts=attempts)
-        async with adapter.client(steps, policy=policy, **quick) as client:
-            response = await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
-        assert response.status_code == steps[-1]
-    assert "SDK" not in caplog.text
-
-
 ERRORS = {
     "httpx": lambda library: library.ReadError("cut"),
     "httpx2": lambda library: library.ReadError("cut"),

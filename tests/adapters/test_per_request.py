@@ -50,17 +50,3 @@ async def test_off_forwards_the_request_as_it_is(adapter, quick):
     with pytest.raises(adapter.connect_error) as caught:
         await adapter.send(transport, request)
     assert getattr(caught.value, "__notes__", []) == []
-
-
-async def test_off_is_still_clamped_by_the_deadline(adapter, server, quickest):
-    """False turns retries off, not the deadline of the block around it."""
-    server.script("/thing", "hang")
-    async with adapter.client() as client:
-
-        async def run():
-            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded):
-                await adapter.call(
-                    client, "GET", server.url + "/thing", extensions={"forbear": False}
-                )
-
-        assert await quickest(run, bound=0.15) <= 0.15

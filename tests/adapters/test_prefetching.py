@@ -1,19 +1,13 @@
 """Small bodies are read inside the loop: a broken one is a failure like any other."""
 
 import gc
-import select
-import time
 from contextlib import suppress
 
-import anyio
-import httpcore
 import pytest
-from httpcore._backends.sync import SyncStream
 
 import forbear
 from forbear import FailureKind, Fixed, RetryPolicy
 from forbear.strategies import Phase
-from forbear.testing import FaultServer
 from forbear.testing.steps import parse_step
 
 from .foreign import Foreign, stream_of
@@ -61,18 +55,6 @@ async def test_of_whatever_status_that_is_accepted(adapter, options):
         assert options["clock"].sleeps == [1.0] * count
         assert broken.stream.closed
         assert whole.stream.closed == 1
-
-
-async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter, options):
-    """P3: never sooner than the server asked, whatever becomes of the body."""
-    library, headers = adapter.library, {"Content-Length": "6", "Retry-After": "7"}
-    broken = Once(library, headers, [b"abc"], library.ReadError("reset"), status=503)
-    inner = in_turn(broken, Once(library, {}, [b"abc"]))
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.content == b"abc"
-    # 7 s, and half of a quarter of that on top.
-    assert options["clock"].sleeps == [pytest.approx(7.875)]
 
 
 CUT = "cut:30001;body=60001"
@@ -127,64 +109,8 @@ async def test_json_of_unknown_length_is_continued_by_a_copy_that_begins_alike(
         assert record.resumed == (30_001,)
 
 
-async def test_a_small_body_that_comes_slowly_is_read_whole(adapter, server, elapsed):
-    """16 pieces, one every 45 ms: they come with the head, and the connection is free by then."""
-    server.script("/thing", "200;body=1001;drip=45")
-    async with adapter.client(policy=POLICY) as client:
-        elapsed()
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        assert elapsed() > 0.6
-        assert adapter.is_idle(client)
-        assert await adapter.read(response) == parse_step("200;body=1001").content
-        await adapter.close(response)
-    assert len(server.requests("/thing")) == 1
-
-
-@pytest.mark.lanes("httpx-sync")
-async def test_a_socket_that_times_out_a_little_early_breaks_no_body(adapter, server, monkeypatch):
-    """As those of PyPy do: what retry_if has seen too little of is handed over live."""
-
-    def read(stream, max_bytes, timeout=None):
-        ends_at = time.monotonic() + timeout - 0.0005
-        while not select.select([stream._sock], [], [], 0)[0]:
-            if time.monotonic() >= ends_at:
-                raise httpcore.ReadTimeout
-        return stream._sock.recv(max_bytes)
-
-    monkeypatch.setattr(SyncStream, "read", read)
-    server.script("/thing", f"200;body=1001;drip=400;{JSON}")
-    async with adapter.client(policy=POLICY, retry_if=look) as client:
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        assert response.status_code == 200
-        await adapter.close(response)
-    assert len(server.requests("/thing")) == 1
-
-
-def look(response):
-    """Reads the body, and has no say."""
-    response.read()
-
-
 async def alook(response):
     await response.aread()
-
-
-@pytest.mark.smoke
-async def test_what_came_with_its_head_stays_in_the_librarys_buffer(adapter, server):
-    """It cannot break any more. Who leaves it unread gets what the bare client does."""
-    server.script("/thing", "200;body=1001", "404;body=1001", "200;body=1001")
-    async with adapter.client() as client:
-        for _ in range(2):
-            response = await adapter.open(client, "GET", server.url + "/thing")
-            kind = type(response.stream._stream)
-            assert kind.__module__ == f"{adapter.library.__name__}._transports.default"
-            assert len(forbear.record_of(response).attempts) == 1
-            assert await adapter.read(response) == parse_step("200;body=1001").content
-            assert adapter.is_idle(client)
-        await adapter.close(await adapter.open(client, "GET", server.url + "/thing"))
-        assert adapter.is_idle(client)
-        await adapter.call(client, "GET", server.url + "/thing")
-    assert server.connections == 2  # that of the unread body was closed
 
 
 @pytest.mark.lanes("httpx-trio", "httpx2-trio")
@@ -196,16 +122,6 @@ async def test_a_slow_body_may_be_closed_unread(adapter, server):
         await adapter.close(response)
     del response
     gc.collect()
-
-
-async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
-    """The client's own limit stays: a body that stalls for longer is requested again."""
-    server.script("/thing", "200;body=16;drip=700", "200;body=16")
-    async with adapter.client(settings=adapter.reading_for(0.2), **options) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
-    assert response.content == b"0123456789abcdef"
-    # More than one if the machine is so busy that a response takes 0.2 s.
-    assert set(forbear.record_of(response).reasons) == {"ReadTimeout"}
 
 
 @pytest.mark.slow
@@ -223,42 +139,6 @@ async def test_the_timeout_of_a_body_that_came_late_ends_with_it(adapter, server
             timeout = adapter.library.Timeout(30, read=0.3)
             await adapter.call(client, "GET", server.url + "/next", timeout=timeout)
     assert server.connections == 1
-
-
-@pytest.mark.adapters("async")
-async def test_cancelling_while_a_body_is_awaited_gives_the_connection_back(adapter, server):
-    server.script("/thing", "200;body=16;drip=1000")
-    async with adapter.client(policy=POLICY) as client:
-        with anyio.move_on_after(0.1) as scope:
-            await adapter.open(client, "GET", server.url + "/thing")
-        assert scope.cancelled_caught
-        assert adapter.is_idle(client)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["cut", "reset-body"])
-async def test_under_tls_too(adapter, options, context_of, fault):
-    """A broken small body, a slow one, and a large one that goes on, through the library's TLS."""
-    large = parse_step("200;body=200000").content
-    with FaultServer(tls=context_of()) as server:
-        server.script("/small", f"{fault}:30001;body=60001", "200;body=60001")
-        server.script("/slow", "200;body=5;drip=120")
-        server.script("/large", f"{fault}:70001;body=200000;etag=v1", "200;body=200000;etag=v1")
-        async with adapter.client(**options) as client:
-            assert (await adapter.call(client, "GET", server.url + "/small")).content == WHOLE
-            assert (await adapter.call(client, "GET", server.url + "/slow")).content == b"01234"
-            assert (await adapter.call(client, "GET", server.url + "/large")).content == large
-            assert adapter.is_idle(client)
-        assert [len(server.requests(path)) for path in ("/small", "/slow", "/large")] == [2, 1, 2]
-
-
-@pytest.mark.parametrize("method", ["HEAD", "GET"])
-async def test_answers_without_a_body(adapter, server, options, method):
-    """HEAD has a length and no body; 204 has neither."""
-    server.script("/thing", 200 if method == "HEAD" else "204;header=Content-Length:5", 200)
-    async with adapter.client(**options) as client:
-        response = await adapter.call(client, method, server.url + "/thing")
-    assert response.content == b""
 
 
 class Once(Foreign):
@@ -289,21 +169,3 @@ async def test_a_failed_body_that_goes_on_coming_is_read_until_the_deadline(adap
         with suppress(adapter.DeadlineExceeded):
             await adapter.close(await adapter.open(client, "GET", URL))
     assert len([*pieces]) == 6
-
-
-async def test_a_length_that_is_none_is_not_relied_on(adapter, options):
-    for length in ("-5", "1e3", "", "9999999999", "5, 5"):
-        error = adapter.library.ReadError("reset")
-        inner = Once(adapter.library, {"Content-Length": length}, [b"abc"], error)
-        async with adapter.client(inner, **options) as client:
-            with pytest.raises(adapter.library.ReadError):
-                await adapter.call(client, "GET", URL)
-        assert inner.sent == 1, length
-
-
-async def test_mocked_answers_are_left_alone(adapter, options):
-    """A body that is there already is not handed over anew."""
-    async with adapter.client([200], **options) as client:
-        request = client.build_request("GET", "http://a.example.com/thing")
-        response = await adapter.send(client._transport, request)
-    assert type(response.stream) is adapter.library.ByteStream

@@ -163,26 +163,6 @@ def body_of(method):
     return b"x" if method == "POST" else None
 
 
-def test_attempts_go_through_one_tunnel(proxy, origin, client):
-    """503, then 200, then another call: one CONNECT, one connection to the origin."""
-    origin.script("/thing", 503, 200)
-    with client(proxy.url) as call:
-        status, response = outcome(call, "GET", origin.url + "/thing")
-        assert (status, record_of(response).retries) == (200, 1)
-        assert outcome(call, "GET", origin.url + "/thing")[0] == 200
-    assert proxy.seen == [("CONNECT", origin.url.removeprefix("https://"))]
-    assert [arrival.connection for arrival in origin.requests()] == [1, 1, 1]
-
-
-def test_a_tunnel_that_the_origin_closed_is_opened_anew(proxy, origin, client):
-    """What failed inside it is the origin's: retried where that is safe, by a second tunnel."""
-    origin.script("/thing", "reset", 200)
-    with client(proxy.url) as call:
-        assert outcome(call, "GET", origin.url + "/thing")[0] == 200
-    assert len(proxy.seen) == 2
-    assert [arrival.connection for arrival in origin.requests()] == [1, 2]
-
-
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, client, method):
     """A 5xx to CONNECT: the origin has seen nothing, so a POST is sent too, and arrives once."""
@@ -228,31 +208,7 @@ def test_a_proxy_that_resets_before_the_tunnel_is_secure_has_sent_nothing(
     assert origin.executed("/thing") == len(origin.requests()) == 1
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_is_not_there_yet_is_waited_for(proxy, origin, client, scheme):
-    """Refused by the proxy: nothing was sent, whatever the method."""
-    proxy.stop()
-    with client(proxy.url) as call:
-        found, error = outcome(
-            call, "POST", f"{scheme}://{origin.url.partition('//')[2]}/thing", b"x"
-        )
-    assert found == "error"
-    attempts = record_of(error).attempts
-    assert [(each.failure, each.phase) for each in attempts] == [
-        (FailureKind.PROXY, Phase.UNSENT)
-    ] * 4
-
-
 # Plain http, which the proxy forwards.
-
-
-def test_a_forwarding_proxy_gets_every_attempt(proxy, client):
-    """With the absolute address and the credentials; its answer is as good as the origin's."""
-    proxy.steps = ["503 Busy"]
-    with client(proxy.url.replace("//", "//u:p@")) as call:
-        assert outcome(call, "GET", "http://api.example.com/thing")[0] == 200
-    assert proxy.seen == [("GET", "http://api.example.com/thing")] * 2
-    assert proxy.credentials == ["basic dtpw"] * 2  # u:p, in base64, in lower case
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1)])
@@ -266,31 +222,6 @@ def test_a_forwarding_proxy_that_resets_had_read_the_request(proxy, client, meth
 
 
 # The environment, which only requests looks at.
-
-
-@pytest.mark.parametrize("upper", [False, True])
-def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, upper):
-    """http_proxy, https_proxy and no_proxy, in either case, and only with trust_env."""
-    origin.script("/thing", 503, 200)
-    proxies = ("no_proxy", "all_proxy", "http_proxy", "https_proxy")
-    for name in (*proxies, "requests_ca_bundle", "curl_ca_bundle"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-    def setenv(name, value):
-        monkeypatch.setenv(name.upper() if upper else name, value)
-
-    setenv("http_proxy", proxy.url)
-    setenv("https_proxy", proxy.url)
-    with with_session(NOW, proxy.url, ca) as session:
-        session.proxies, session.trust_env = {}, True
-        proxy.steps = ["503 Busy"]
-        assert session.get("http://api.example.com/thing").status_code == 200
-        assert session.get(origin.url + "/thing").status_code == 200
-        assert [name for name, _ in proxy.seen] == ["GET", "GET", "CONNECT"]
-        setenv("no_proxy", "127.0.0.1")
-        assert session.get(origin.url + "/thing").status_code == 200
-        assert len(proxy.seen) == 3
 
 
 @pytest.mark.parametrize("own", [None, "api.example.com"], ids=["as the URL", "of the caller"])

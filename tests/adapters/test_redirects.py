@@ -6,8 +6,6 @@ import pytest
 
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 
-from .foreign import Foreign
-
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
 HOST = "http://api.example.com"
@@ -137,56 +135,6 @@ async def test_a_generated_key_does_not_follow_into_a_get(adapter, quick):
     assert ["idempotency-key" in request.headers for request in site.seen] == [True, False]
 
 
-@pytest.mark.parametrize("location", ["/b", "/a"], ids=["elsewhere", "to-itself"])
-async def test_sending_the_same_request_again_is_a_new_call(adapter, quick, location):
-    """A Request that was redirected once has all its attempts when it is sent by hand again.
-
-    And all of its time.
-    """
-    site = Site(**{"api/a": [503, to(location), 503, 503, 200]})
-    policy = NOW.replace(max_attempts=3, total_timeout=10)
-    async with adapter.client([site], policy=policy, **quick) as client:
-        request = client.build_request("GET", HOST + "/a")
-        assert (await adapter.send_on(client, request)).status_code == 307
-        quick["clock"].advance(11)
-        again = await adapter.send_on(client, request)
-    assert again.status_code == 200
-    assert len(record_of(again).attempts) == 3
-
-
-async def test_a_hop_followed_by_hand_belongs_to_the_call(adapter, quick):
-    """response.next_request goes on where the client stopped: retries used stay used."""
-    site = Site(**{"api/a": [503, to("/b")], "api/b": [503]})
-    async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
-        first = await adapter.call(client, "GET", HOST + "/a")
-        second = await adapter.send_on(client, first.next_request)
-    assert second.status_code == 503
-    assert site.visits == ["api/a", "api/a", "api/b"]
-    assert record_of(second).reason is Reason.ATTEMPTS_EXHAUSTED
-
-
-async def test_a_request_of_its_own_with_copied_extensions_is_no_hop(adapter, quick):
-    """Only the place that the redirect named is a further hop, whatever a request's extensions."""
-    site = Site(**{"api/a": [503, to("/b")], "api/z": [503]})
-    async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
-        request = client.build_request("GET", HOST + "/a")
-        await adapter.send_on(client, request)
-        other = client.build_request("GET", HOST + "/z", extensions=dict(request.extensions))
-        response = await adapter.send_on(client, other)
-    assert len(record_of(response).attempts) == 2
-
-
-async def test_a_redirect_loop_is_the_clients_to_end(adapter, quick):
-    """The library's TooManyRedirects comes out, and no hop was retried."""
-    site = Site(**{"api/a": [to("/b")], "api/b": [to("/a")]})
-    settings = {"follow_redirects": True, "max_redirects": 5}
-    async with adapter.client([site], settings=settings, **quick) as client:
-        with pytest.raises(adapter.library.TooManyRedirects):
-            await adapter.call(client, "GET", HOST + "/a")
-    assert len(site.seen) == 6
-    assert quick["clock"].sleeps == []
-
-
 @pytest.mark.adapters("sync")
 async def test_an_odd_location_is_the_clients_to_judge(adapter, quick):
     """Nothing in Location crashes the transport: the 3xx is handed over as it is."""
@@ -215,16 +163,3 @@ async def test_a_location_that_is_no_url_raises_what_the_client_raises(adapter, 
                 await adapter.call(client, "GET", HOST + "/a")
         assert str(caught.value) == str(expected.value)
         assert site.visits == ["api/a"]
-
-
-async def test_what_hops_share_does_not_keep_a_request_alive(adapter, quick):
-    """The first request of a redirected call is free once its sender lets go of it."""
-
-    moved = adapter.library.Response(307, headers={"Location": "/b"})
-    transport = adapter.transport(Foreign(lambda request: moved), **quick)
-    request = adapter.library.Request("GET", HOST + "/a")
-    await adapter.send(transport, request)
-    hop = request.extensions["forbear.call"]
-    assert hop.made_for() is request
-    del request
-    assert hop.made_for() is None

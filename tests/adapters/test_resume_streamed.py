@@ -8,28 +8,21 @@ cut.
 """
 
 import contextlib
-import gc
 import gzip
-import hashlib
 import importlib
 import random
 import threading
 import time
-import weakref
 import zlib
 
 import pytest
-import requests
 import urllib3
-from urllib3 import exceptions
 
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.urllib3 import RetryProxyManager
 
 from ..clocks import Interrupted
 from ..lanes import lane_of
-from ..lanes.urllib3 import Urllib3Response
 from .origin import Answer, Origin
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
@@ -89,14 +82,6 @@ def made(lane, policy=POLICY, *, pool=None, **options):
 def get(client, url, timeout=30):
     """A response whose body is not read."""
     return client.request("GET", url, is_open=True, timeout=timeout)
-
-
-def bare(lane, url):
-    """The same of the library alone."""
-    if lane is REQUESTS:
-        return requests.get(url, stream=True, timeout=30)
-    manager = urllib3.PoolManager(retries=False)
-    return Urllib3Response(manager.request("GET", url, preload_content=False, timeout=30))
 
 
 def read(lane, response, way=None):
@@ -161,44 +146,6 @@ def test_an_encoded_body_goes_on_through_one_decoder(lane, coding):
     assert record_of(response).resumed == tuple(asked)
 
 
-@pytest.mark.slow
-@clients
-def test_a_body_that_stalls_goes_on_elsewhere(lane):
-    """A read timeout breaks a body as a reset does."""
-    with Origin(CONTENT, [Answer(8_000, stall=True), Answer()]) as origin:
-        ours = made(lane)
-        response = get(ours, origin.url, timeout=1)
-        assert read(lane, response) == (CONTENT, None)
-        assert origin.wait_for_open(1)  # the stalled one is closed
-        ours.close()
-    assert [attempt.failure for attempt in record_of(response).attempts] == ["read-timeout", None]
-    assert record_of(response).attempts[0].phase == "answered"
-
-
-@clients
-def test_memory_stays_flat(lane):
-    """20 MB over eleven connections: what is held is a block or two."""
-    tracemalloc = pytest.importorskip("tracemalloc")
-    content = random.Random(7).randbytes(1_000_000) * 20
-    answers = [*(Answer(1_900_000, rst=number % 2 == 0) for number in range(10)), Answer()]
-    with Origin(content, answers) as origin:
-        ours = made(lane)
-        response = get(ours, origin.url)
-        digest = hashlib.sha256()
-        tracemalloc.start()
-        try:
-            for piece in response.raw.stream(65_536):
-                digest.update(piece)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        ours.close()
-        assert digest.digest() == hashlib.sha256(content).digest()
-    assert (
-        peak < 75_000_000
-    )  # the server's copies of what it sends are counted too; read at once it is 100 million
-
-
 # A large body that is read inside the loop.
 
 LARGE = random.Random(8).randbytes(300_000)
@@ -257,71 +204,7 @@ def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resu
     assert (response.status_code, record_of(response).resumed) == (200, resumed)
 
 
-@clients
-@pytest.mark.timeout(20)
-def test_the_rest_of_a_large_body_inside_the_loop_ends_at_the_deadline(lane, server):
-    """Also one that drips, each of whose receives is in time."""
-    of_v1 = "body=200000;etag=v1"
-    server.script("/file", f"cut:70001;{of_v1}", f"200;{of_v1};drip=150")
-    ours = made(lane, POLICY.replace(total_timeout=0.5))
-    with pytest.raises(lane.forbear.DeadlineExceeded):
-        whole(ours, server.url + "/file")
-    ours.close()
-    assert len(server.requests("/file")) == 2
-
-
-@clients
-def test_a_large_body_that_never_ends_well_is_the_librarys_error(lane):
-    """Attempts without progress run out; with coding, a limit of one and resume=False too."""
-    with Origin(LARGE, [Answer(90_000), Answer(0)]) as origin:
-        ours = made(lane)
-        with pytest.raises((lane.cut_error, exceptions.MaxRetryError)) as caught:
-            whole(ours, origin.url)
-        ours.close()
-        assert len(origin.requests) == 4
-    assert record_of(caught.value).reason == "attempts-exhausted"
-    for content, coding, options, asked in (
-        (gzip.compress(LARGE), "gzip", {}, ("bytes=90000-", '"v1"')),
-        (LARGE, None, {"resume": False}, (None, None)),
-    ):
-        with Origin(content, [Answer(90_000), Answer()], coding=coding) as origin:
-            ours = made(lane, **options)
-            assert whole(ours, origin.url)[1] == LARGE
-            assert origin.ranges[1] == asked
-            ours.close()
-
-
 # It does not go on: the error is the library's own, and says why.
-
-
-@clients
-def test_a_rest_that_is_not_there_is_the_error_of_the_bare_library(lane):
-    """Its class and its text; and no connection stays open."""
-    first = Answer(8_000)
-    with Origin(CONTENT, [first]) as origin:
-        expected, bare_error = read(lane, bare(lane, origin.url))
-    with Origin(CONTENT, [first, Answer(status=404)]) as origin:
-        response, got, error = fetch(lane, origin)
-        assert type(error) is type(bare_error)
-        assert str(error)[:60] == str(bare_error)[:60]
-        assert CONTENT.startswith(got)
-        assert len(expected) <= len(got) <= 8_000
-        # In these is the pool, which a closed client closes when it is dropped.
-        del response, error, bare_error
-        gc.collect()  # the library's errors of a body are cycles
-        assert origin.wait_for_open(0)
-
-
-@clients
-def test_a_rest_that_ends_early_is_no_end_of_a_body_without_length(lane):
-    """Any end is that of the first answer, but the rest has told how much was missing."""
-    unending = Answer(8_000, rst=True, lines={"Content-Length": None, "Connection": "close"})
-    with Origin(CONTENT, [unending, Answer(5_000), Answer(status=404)]) as origin:
-        response, got, error = fetch(lane, origin)
-        assert len(origin.requests) == 3
-    assert isinstance(error, (lane.cut_error, exceptions.ProtocolError))  # raw.read() is urllib3's
-    assert CONTENT.startswith(got)
-    assert len(record_of(response).resumed) == 1
 
 
 @pytest.mark.slow
@@ -360,40 +243,6 @@ def test_the_deadline_bounds_the_rest_too(lane):
 
 
 # The caller ends it.
-
-
-@clients
-def test_closing_early_asks_for_nothing(lane):
-    """At once and after a resumption: the live connection is closed, and nothing more is sent."""
-    for cuts in ([], [Answer(8_000)]):
-        with Origin(CONTENT * 20, [*cuts, Answer()]) as origin:
-            ours = made(lane)
-            response = get(ours, origin.url)
-            response.raw.read(12_000)
-            response.close()
-            assert origin.wait_for_open(0)
-            assert len(origin.requests) == 1 + len(cuts)
-            ours.close()
-
-
-@clients
-def test_abandoning_closes_the_live_connection_without_the_garbage_collector(lane):
-    """Nothing of ours is a cycle: the sockets of a response that is dropped are closed at once."""
-    with Origin(CONTENT * 20, [Answer(8_000), Answer()]) as origin:
-        ours = made(lane)
-        gc.collect()
-        gc.disable()
-        try:
-            response = get(ours, origin.url)
-            response.raw.read(12_000)
-            dropped = weakref.ref(response.raw)
-            del response
-            assert dropped() is None
-            assert origin.wait_for_open(0)
-        finally:
-            gc.enable()
-        assert len(origin.requests) == 2
-        ours.close()
 
 
 if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
@@ -456,45 +305,6 @@ def test_the_connection_goes_back_to_its_pool(lane):
         assert read(lane, get(ours, origin.url)) == (CONTENT, None)
         assert origin.connections == 2
         assert len(origin.requests) == 3
-        ours.close()
-
-
-def test_release_conn_after_the_rest_gives_back_the_live_connection():
-    """urllib3: given back by hand after all is read."""
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = made(URLLIB3, pool=1)
-        response = get(ours, origin.url)
-        assert response.read() == CONTENT
-        response.release_conn()
-        response.close()
-        assert URLLIB3.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
-        ours.close()
-
-
-def test_through_a_proxy_manager():
-    """A forward proxy gets the whole URL; the rest is asked for through it too."""
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        manager = RetryProxyManager(POLICY, proxy_url=origin.url, budget=None)
-        response = manager.request(
-            "GET", "http://example.test/x", preload_content=False, timeout=30
-        )
-        assert b"".join(response.stream(1_000)) == CONTENT
-        assert [head.split(b" ")[1] for head in origin.requests] == [b"http://example.test/x"] * 2
-        manager.clear()
-
-
-def test_a_redirect_in_place_of_the_rest_is_not_followed():
-    """urllib3's pools follow redirects by themselves if they are asked directly."""
-    moved = Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})
-    with Origin(CONTENT, [Answer(8_000), moved, Answer()]) as origin:
-        ours = made(URLLIB3)
-        response = (
-            URLLIB3.manager(ours)
-            .connection_from_url(origin.url)
-            .request("GET", "/", preload_content=False, redirect=True)
-        )
-        assert type(read(URLLIB3, Urllib3Response(response))[1]) is exceptions.ProtocolError
-        assert len(origin.requests) == 2
         ours.close()
 
 

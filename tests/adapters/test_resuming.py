@@ -5,7 +5,6 @@ another place shows. Parts count from 0: what is missing of 200,000 bytes after 
 70,001 to 199,999.
 """
 
-import gzip
 import random
 from contextlib import nullcontext, suppress
 
@@ -20,7 +19,6 @@ from forbear.testing.steps import parse_step
 
 from .foreign import Foreign, stream_of
 from .origin import Answer, Origin
-from .test_bodies import one_shot
 from .test_close import note_waits
 
 pytestmark = pytest.mark.anyio
@@ -116,25 +114,6 @@ async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapte
     assert forbear.record_of(response).resumed == tuple(70_001 * n for n in range(1, 10))
     assert len(server.requests("/file")) == 10
     assert options["clock"].sleeps == [1.0] * 9
-
-
-@pytest.mark.parametrize("each", [0, 1, 10_000])
-async def test_attempts_without_progress_count(adapter, server, options, each):
-    """The first answer and two that bring nothing are three; the body's error has the story.
-
-    So are two that bring less than 64 KiB: with a byte for each connection a server could keep a
-    download going for hours.
-    """
-    server.script("/file", CUT, f"cut:{each}{OF_V1}")
-    async with adapter.client(**options) as client:
-        with pytest.raises(adapter.cut_error) as caught:
-            await adapter.download(client, server.url + "/file")
-        assert adapter.is_idle(client)
-    record = forbear.record_of(caught.value)
-    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
-    assert len(server.requests("/file")) == 3
-    assert notes_of(caught.value) == [f"forbear: {record}"]
-    assert "gave up: attempts-exhausted" in str(record)
 
 
 FAR = random.Random(9).randbytes(700_000)
@@ -257,19 +236,6 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
     assert told == [(70_001, SIZE, "failed")]
 
 
-async def test_a_part_may_leave_out_the_total_that_is_known(adapter, server, options):
-    """RFC 9110 section 14.4: "*" stands for it; in a body of the call's, and of the caller's."""
-    server.script("/file", CUT, at(70_001, "*"), CUT, at(70_001, "*"))
-    async with adapter.client(**options) as client:
-        for response in (
-            await adapter.call(client, "GET", server.url + "/file"),
-            await adapter.download(client, server.url + "/file"),
-        ):
-            assert response.content == WHOLE
-            assert forbear.record_of(response).resumed == (70_001,)
-    assert len(server.requests("/file")) == 4
-
-
 async def test_the_callers_own_range_resumes_as_that_range(adapter, server, options):
     """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
     for number, (asked, expected, again) in enumerate(
@@ -317,18 +283,6 @@ async def test_what_is_not_resumed(adapter, server, options, first, more, method
         assert [attempt.phase for attempt in record.attempts] == [Phase.ANSWERED]
 
 
-async def test_after_a_retry_a_download_resumes_too(adapter, server, options):
-    """A call that went through the loop: of its attempts 64 KiB of the body give one back."""
-    server.script("/file", 503, CUT, f"cut:0{OF_V1}", f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        response = await adapter.download(client, server.url + "/file")
-    assert response.content == WHOLE
-    record = forbear.record_of(response)
-    assert [attempt.status for attempt in record.attempts] == [503, None, None, 206]
-    assert record.resumed == (70_001, 70_001)
-    assert record.reason is None
-
-
 async def test_listeners_and_hooks_see_each_request(adapter, server, options):
     """before_attempt signs each one, announce_attempts numbers it, events come in order."""
     events, hooked = [], []
@@ -350,17 +304,6 @@ async def test_listeners_and_hooks_see_each_request(adapter, server, options):
     assert events[0].phase is Phase.ANSWERED
     assert events[0].failure is FailureKind.PROTOCOL
     assert events[2][3:6] == (70_001, SIZE, "resumed")
-
-
-@pytest.mark.slow
-async def test_the_rest_of_a_download_has_the_callers_timeouts(adapter, server):
-    """As its beginning: attempt_timeout ends at the hand-over. Two bytes come, 1.2 s apart."""
-    server.script("/file", f"cut:{SIZE - 2}{OF_V1}", f"200{OF_V1};drip=1200")
-    policy = POLICY.replace(attempt_timeout=0.8, backoff=Fixed(0.0))
-    async with adapter.client(policy=policy) as client:
-        response = await adapter.download(client, server.url + "/file")
-    assert response.content == WHOLE
-    assert forbear.record_of(response).resumed == (SIZE - 2,)
 
 
 @pytest.mark.parametrize("reason", [Reason.DEADLINE, Reason.CIRCUIT_OPEN])
@@ -437,42 +380,6 @@ async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, s
         assert len(server.requests("/file")) == 3
 
 
-@family
-async def test_nothing_but_the_end_was_missing(adapter, server, options):
-    """A chunked body without its last chunk: 416 tells that all of it is here."""
-    server.script(
-        "/file",
-        f'cut:{SIZE};body={SIZE + 1};chunked=1;header=ETag:"v1"',
-        f"416;header=Content-Range:bytes */{SIZE}",
-    )
-    async with adapter.client(**options) as client:
-        response = await adapter.call(client, "GET", server.url + "/file")
-    assert response.content == WHOLE
-    assert ranges(server)[1] == (f"bytes={SIZE}-", '"v1"')
-    assert forbear.record_of(response).resumed == (SIZE,)
-
-
-@family
-@pytest.mark.parametrize("is_raw", [False, True], ids=["iter_bytes", "iter_raw"])
-@pytest.mark.parametrize("place", [7, 3_001])
-async def test_an_encoded_body_goes_through_one_decoder(adapter, options, is_raw, place):
-    """Offsets count bytes on the wire; the decoder sees one unbroken stream."""
-    encoded = gzip.compress(random.Random(5).randbytes(5_000), mtime=0)  # which does not shrink
-    inner = Parts(adapter, encoded, [place, 1, 17], coding="gzip")
-    options["policy"] = POLICY.replace(max_attempts=5)
-    async with adapter.client(inner, **options, prefetch=0) as client:
-        response = await adapter.open(client, "GET", "http://a.example.com/file")
-        got = bytearray()
-        if is_raw:
-            await adapter.collect(response, got)
-        else:
-            got += await adapter.read(response)
-        await adapter.close(response)
-    assert bytes(got) == (encoded if is_raw else gzip.decompress(encoded))
-    assert response.num_bytes_downloaded == len(encoded)
-    assert inner.asked == [None, f"bytes={place}-", f"bytes={place + 1}-", f"bytes={place + 18}-"]
-
-
 class Parts(Foreign):
     """One representation, whose bodies break after so many bytes each, with ``error``."""
 
@@ -505,35 +412,6 @@ class Parts(Foreign):
         return self._library.Response(status, headers=headers, stream=self._streams[-1])
 
 
-@family
-# The client's iterator, and this file's.
-@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
-async def test_closing_early_closes_the_live_one(adapter, options):
-    inner, got = Parts(adapter, WHOLE, [2_500]), bytearray()
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.open(client, "GET", "http://a.example.com/file")
-        chunks = response.aiter_raw() if adapter.is_async else response.iter_raw()
-        while len(got) <= 2_500:
-            got += await anext(chunks) if adapter.is_async else next(chunks)
-        await adapter.close(response)
-        assert inner.open == 0
-        if adapter.is_async:
-            await chunks.aclose()
-    assert len(inner.asked) == 2
-    assert WHOLE.startswith(bytes(got))
-
-
-@family
-async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
-    """A mistake in a transport below, or a body that cannot be decoded, is none of ours."""
-    inner = Parts(adapter, WHOLE, [2_500], error=ValueError("theirs"))
-    async with adapter.client(inner, **options) as client:
-        with pytest.raises(ValueError, match="theirs") as caught:
-            await adapter.call(client, "GET", "http://a.example.com/file")
-    assert len(inner.asked) == 1
-    assert not hasattr(caught.value, "__notes__")
-
-
 @pytest.mark.slow
 @family
 async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
@@ -561,17 +439,6 @@ async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
 
 
 @family
-async def test_a_file_that_is_not_ours_to_read_again_is_not_sent_again(adapter, server, options):
-    """A GET with a one-shot body cannot be asked for the rest."""
-    server.script("/file", CUT, f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError):
-            content = one_shot(adapter, [b"x"])
-            await adapter.call(client, "GET", server.url + "/file", content=content)
-    assert len(server.requests("/file")) == 1
-
-
-@family
 async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, options):
     """The response was given up in the meantime, from elsewhere: nothing stays open."""
     inner = Parts(adapter, WHOLE, [2_500])
@@ -588,74 +455,3 @@ async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, op
             await adapter.read(response)
     assert inner.open == 0
     assert len(inner.asked) == 2
-
-
-@family
-async def test_the_scope_is_that_of_the_call(adapter, server, options):
-    """The block that the call was made in decides, not the one that the body is read in."""
-    events = []
-    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        with forbear.testing.record() as recorded:
-            response = await adapter.open(client, "GET", server.url + "/file")
-        with forbear.override(max_attempts=1), forbear.deadline(0.0, clock=options["clock"]):
-            got = bytearray()
-            await adapter.collect(response, got)
-        await adapter.close(response)
-    events = list(recorded)
-    assert bytes(got) == WHOLE
-    assert any(isinstance(event, Resumption) for event in events)
-
-
-@family
-@pytest.mark.adapters("async")
-async def test_cancelling_the_wait_leaves_nothing_behind(adapter, server, budget):
-    server.script("/file", f"cut:15001{OF_V1}")
-    waits = []
-    options = {"policy": POLICY.replace(backoff=Fixed(60.0)), "on_event": note_waits(waits)}
-    async with adapter.client(budget=budget, **options) as client:
-        response = await adapter.open(client, "GET", server.url + "/file")
-        got = bytearray()
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.collect, response, got)
-            with anyio.fail_after(30):
-                while not waits:
-                    await anyio.sleep(0.005)
-            group.cancel_scope.cancel()
-        assert bytes(got) == WHOLE[:15_001]
-        assert "20/20" in repr(budget)  # what the retry was bought with came back
-        await response.aclose()
-        assert adapter.is_idle(client)
-
-
-@family
-@pytest.mark.parametrize("setting", [False, {"max_attempts": 1}], ids=["off", "sent-once"])
-async def test_a_request_may_turn_it_off(adapter, server, options, setting):
-    server.script("/file", CUT, f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError):
-            await adapter.download(client, server.url + "/file", extensions={"forbear": setting})
-    assert len(server.requests("/file")) == 1
-
-
-@family
-async def test_an_inner_forbear_resumes_and_the_outer_does_not(adapter, server, options):
-    """Two loops: one resumes."""
-    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
-    inner = adapter.transport(**options)
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.call(client, "GET", server.url + "/file")
-    assert response.content == WHOLE
-    assert len(server.requests("/file")) == 2
-
-
-@family
-async def test_the_network_stream_is_the_live_ones(adapter, server, options):
-    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        response = await adapter.open(client, "GET", server.url + "/file")
-        before = response.extensions["network_stream"]
-        await adapter.read(response)
-        after = response.extensions["network_stream"]
-        assert after is not before
-        assert after.get_extra_info("server_addr")

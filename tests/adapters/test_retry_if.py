@@ -80,17 +80,6 @@ async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, caplog):
     assert logged(caplog) == [says]
 
 
-@pytest.mark.smoke
-async def test_a_retry_after_of_what_it_calls_a_failure_is_obeyed(adapter, quick):
-    """Polling: a 202 says when to ask again (RFC 9110 section 15.3.3)."""
-    options = {"policy": RetryPolicy(), "retry_if": lambda r: adapter.status(r) < 204, **quick}
-    for number, status in enumerate((200, 202), start=1):
-        steps = [(status, {"Retry-After": "7"}), 204]
-        async with adapter.client(steps, **options) as client:
-            await adapter.call(client, "GET", URL)
-        assert sum(quick["clock"].sleeps) >= 7 * number
-
-
 # --- coroutine functions ----------------------------------------------------------------------
 
 
@@ -222,50 +211,6 @@ async def test_a_streamed_body_it_has_read_is_still_streamed(adapter, quick):
         assert (gzip.decompress(got) if raw else got) == DONE, shape
 
 
-@pytest.mark.adapters("urllib3-family")
-async def test_raw_reads_of_a_body_it_has_read(adapter, quick):
-    """``raw.read`` of requests, ``read`` of urllib3: in parts, not decoded."""
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
-    with Origin(b"", SHAPES["gzip, chunked"]) as origin:
-        async with adapter.client(**options) as client:
-            response = await adapter.open(client, "GET", origin.url)
-            raw = response.raw if adapter.name == "requests" else response
-            got = raw.read(7, decode_content=False) + raw.read(decode_content=False)
-    assert gzip.decompress(got) == DONE
-
-
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx-family", "async")
-async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick):
-    """``response.json()`` needs no await: a body that has not come is fetched, and it asked anew."""
-    options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
-    for shape in ("known", "chunked"):
-        with Origin(b"", SHAPES[shape]) as origin:
-            async with adapter.client(**options) as client:
-                response = await adapter.call(client, "GET", origin.url)
-                assert response.content == DONE
-
-
-WORDS = {"httpx": "content text read", "requests": "content text", "urllib3": "data read"}
-
-
-@pytest.mark.adapters("sync")
-async def test_all_words_for_a_body_work(adapter, quick):
-    """Each in a call of its own."""
-    for word in WORDS[adapter.name].split():
-        seen = []
-
-        def look(response, word=word, seen=seen):
-            found = getattr(response, word)
-            seen.append(found() if callable(found) else found)
-
-        with Origin(PENDING, [Answer(lines=JSON, chunked=True)]) as origin:
-            async with adapter.client(policy=NOW, retry_if=look, **quick) as client:
-                response = await adapter.open(client, "GET", origin.url)
-                assert await adapter.read(response) == PENDING
-        assert seen in ([PENDING], [PENDING.decode()]), word
-
-
 @pytest.mark.adapters("plain-bodies")
 async def test_an_answer_without_a_body_has_an_empty_one(adapter, server, quick):
     """HEAD with the length that a GET would have, and 204."""
@@ -392,16 +337,3 @@ async def test_a_body_that_breaks_for_good_breaks_for_the_caller(adapter, quick)
                 response = await adapter.open(client, "GET", origin.url)
                 await adapter.read(response)
     assert len(origin.requests) == 3
-
-
-async def test_the_rest_of_a_download_is_not_its_business(adapter, quick):
-    """It is asked about the answer that the caller gets, and a resumed body is that one's."""
-    content = b"0123456789" * 20_000
-    calls = []
-    options = {"policy": NOW, "retry_if": lambda response: calls.append(response), **quick}
-    with Origin(content, [Answer(cut=100_000), Answer()]) as origin:
-        async with adapter.client(**options) as client:
-            response = await adapter.open(client, "GET", origin.url)
-            assert await adapter.read(response) == content
-        assert origin.ranges[1][0] == "bytes=100000-"
-    assert len(calls) == 1

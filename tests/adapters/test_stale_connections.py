@@ -4,13 +4,10 @@ Whatever is sent over one is answered by a reset, or not at all. The client has 
 """
 
 import threading
-from time import monotonic
 
-import anyio
-import anyio.lowlevel
 import pytest
 
-from forbear import CircuitBreaker, Fixed, RetryGate, RetryPolicy, record_of
+from forbear import Fixed, RetryGate, RetryPolicy, record_of
 from forbear.testing import record
 
 from ..sockets import Listening, end_by_reset, head_from
@@ -149,84 +146,3 @@ async def test_a_post_without_a_key_is_sent_once(adapter, box):
             await adapter.call(client, "POST", box.url, content=b"order")
         assert [method for method, _ in box.arrived].count("POST") == 1
         assert (await adapter.call(client, "POST", box.url, content=b"order")).status_code == 200
-
-
-async def test_a_stale_connection_says_nothing_of_the_server(adapter, box):
-    """Calls after pauses that are too long for the server are saved, each of them."""
-    gate, breaker = RetryGate(), CircuitBreaker(consecutive_failures=1)
-    limits = {"gate": gate, "breaker": breaker, "policy": ONE_RETRY}
-    async with adapter.client(**options_of(adapter, **limits)) as client:
-        for _ in range(6):
-            # Two: the neighbour of a connection shows that it is not a new one.
-            await call_at_once(adapter, client, box, 2)
-            box.forget("reset")
-            assert (await adapter.call(client, "GET", box.url)).status_code == 200
-        assert gate.quiet
-        assert breaker.states(monotonic()) == {}
-    assert box.stale == 6
-
-
-async def test_a_reset_of_a_new_connection_costs_as_before(adapter, server, quick):
-    """There the server may be in trouble; and the idle connections beside it are left alone."""
-    gate = RetryGate()
-    server.script("/thing", "reset", 200)
-    async with adapter.client(**{**quick, **options_of(adapter, gate=gate)}) as client:
-        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    assert not gate.quiet
-
-
-async def test_other_connections_stay(adapter, box):
-    """Those to another origin, and those in use."""
-    with Middlebox() as other:
-        async with adapter.client(**options_of(adapter)) as client:
-            await adapter.call(client, "GET", other.url)
-            await call_at_once(adapter, client, box, 3)
-            response = await adapter.open(client, "GET", box.url + "/long")
-            in_use = box.connections
-            box.forget("reset")
-            assert (await adapter.call(client, "GET", box.url)).status_code == 200
-            assert (box.stale, box.connections) == (1, in_use + 1)
-            box.goes_on.set()
-            assert await adapter.read(response) == b"a" * HALF + b"b" * HALF
-            await adapter.call(client, "GET", other.url)
-            assert other.connections == 1
-            await adapter.close(response)
-
-
-@pytest.mark.adapters("httpx-family")
-async def test_a_foreign_transport_is_left_alone(adapter, box):
-    """What it keeps inside is its own, even if that is one of the library's."""
-    within = adapter.inner()
-
-    class Foreign(adapter.base_class):
-        def handle_request(self, request):
-            return within.handle_request(request)
-
-        async def handle_async_request(self, request):
-            return await within.handle_async_request(request)
-
-    async with adapter.client(Foreign(), policy=ONE_RETRY) as client:
-        await call_at_once(adapter, client, box)
-        box.forget("reset")
-        with pytest.raises(adapter.transport_error):
-            await adapter.call(client, "GET", box.url)
-        assert box.stale == 2
-        await adapter.close(within)
-
-
-@pytest.mark.adapters("async")
-@pytest.mark.parametrize("steps", range(0, 12, 2))
-async def test_a_call_that_is_cancelled_while_they_are_closed_loses_no_place(adapter, box, steps):
-    """All places of the pool can be taken afterwards."""
-    async with adapter.client(**adapter.pool_of(EIGHT), policy=ONE_RETRY) as client:
-        await call_at_once(adapter, client, box)
-        box.forget("reset")
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.call, client, "GET", box.url)
-            while len(box.arrived) == EIGHT:
-                await anyio.lowlevel.checkpoint()
-            for _ in range(steps):
-                await anyio.lowlevel.checkpoint()
-            group.cancel_scope.cancel()
-        box.remember()
-        await call_at_once(adapter, client, box)

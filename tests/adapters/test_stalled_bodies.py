@@ -92,24 +92,6 @@ async def test_a_held_call_keeps_the_head_of_a_body_that_stalls(adapter, elapsed
             assert server.wait_for_open(0)
 
 
-@pytest.mark.slow
-@pytest.mark.adapters("httpx-family")
-@pytest.mark.parametrize("stall", [name for name in STALLS if "chunked" in name])
-async def test_a_good_body_of_unknown_length_is_handed_over_live(adapter, elapsed, stall):
-    """With what came: nothing of it is lost, and no second request is sent."""
-    with Stalling(200, *STALLS[stall]) as server:
-        async with adapter.client(settings={"timeout": 60}) as client:
-            elapsed()
-            response = await adapter.open(client, "GET", server.url)
-            assert elapsed() < LONG
-            server.go.set()
-            assert await adapter.read(response) == b'{"a": 1}'
-            await adapter.close(response)
-            again = await adapter.call(client, "GET", server.url)
-            assert again.content == b'{"a": 1}'
-        assert server.requests == 2
-
-
 # For retry_if, a body of known length is waited for as long as the client waits.
 LOOKERS = [
     *(("vendors", name) for name in STALLS),
@@ -190,22 +172,3 @@ async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
             await adapter.close(response)
     assert adapter.status(response) == 429
     assert peak < 10_000_000, peak
-
-
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx-family")
-async def test_the_timeouts_of_the_callers_request_are_its_own(adapter):
-    """One request, sent by several tasks or threads at once, whose failed responses are drained."""
-    with Stalling(503, *STALLS["chunked, inside"][:2], times=4) as server:
-        async with adapter.client(policy=RetryPolicy(backoff=Fixed(0), max_attempts=5)) as client:
-            request = client.build_request("GET", server.url)
-            timeouts = request.extensions["timeout"]
-            before = dict(timeouts)
-
-            async def send(n):
-                response = await adapter.send_on(client, request)
-                assert response.status_code == 200
-
-            await adapter.together(4, send)
-            assert request.extensions["timeout"] is timeouts
-            assert timeouts == before

@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 
-import anyio
 import pytest
 import urllib3
 
@@ -12,7 +11,6 @@ from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.strategies import AwsStandard, RetryRefused, RetryToken, StandardStrategy, TokenBucket
 
 from ..clocks import Interrupted
-from .test_cancellation import Stuck
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
@@ -104,38 +102,6 @@ async def test_every_way_out_ends_the_token_once(adapter, quick, kind):
 
 
 @pytest.mark.smoke
-@pytest.mark.adapters("async")
-@pytest.mark.parametrize("steps", [[], [503, "read_error"]], ids=["attempt-1", "attempt-3"])
-async def test_cancelled_while_sending(adapter, steps):
-    """The retry that is under way stays paid for; the token ends once."""
-    strategy, inner = Counting("aws"), Stuck(adapter, steps)
-    async with adapter.client(inner, strategy=strategy) as client:
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as group:
-                group.start_soon(adapter.call, client, "GET", URL)
-                await inner.reached.wait()
-                group.cancel_scope.cancel()
-    assert strategy.spent() == len(steps)
-
-
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
-async def test_cancelled_while_sleeping(adapter):
-    """A hundred waits cut at once: every token is back."""
-    strategy, events = Counting("aws", wait=60.0), []
-    async with adapter.client([503], strategy=strategy, on_event=[events.append]) as client:
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as group:
-                for _ in range(100):
-                    group.start_soon(adapter.call, client, "GET", URL)
-                while sum(event.name == "retry_scheduled" for event in events) < 100:
-                    await anyio.sleep(0.005)
-                assert strategy.bucket.tokens == 900
-                group.cancel_scope.cancel()
-    assert strategy.spent() == 0
-
-
-@pytest.mark.smoke
 @pytest.mark.adapters("sync")
 async def test_interrupted_while_sleeping_and_while_sending(adapter, quick):
     for steps, options, spent in [
@@ -148,21 +114,6 @@ async def test_interrupted_while_sleeping_and_while_sending(adapter, quick):
             with pytest.raises(KeyboardInterrupt):
                 await adapter.call(client, "GET", URL)
         assert strategy.spent() == spent
-
-
-@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
-async def test_many_calls_at_once(adapter, quick):
-    """In threads, or in tasks: each call has its own token, and the sum is what was sent."""
-    strategy = Counting("aws")
-    inner = adapter.watched([503, 200, "connect_error", 503, 404, 502])
-
-    async def call(n):
-        for _ in range(5):
-            await outcome_of(adapter, client)
-
-    async with adapter.client(inner, strategy=strategy, **quick) as client:
-        await adapter.together(8, call)
-    assert strategy.spent() == len(inner.requests) - 40
 
 
 # --- a strategy that fails --------------------------------------------------------------------
@@ -258,19 +209,6 @@ async def test_a_strategy_that_raises_never_loses_a_response(adapter, quick):
 
 
 @one_lane
-@pytest.mark.parametrize("end", ["record_success", "release"])
-async def test_an_end_that_fails_costs_nothing(adapter, quick, caplog, end):
-    """The verdict stands, whatever happens when the token is ended."""
-    strategy = with_methods(**{end: refusing(None)})
-    async with adapter.client([200, 503, 200, 503], strategy=strategy, **quick) as client:
-        statuses = [(await adapter.call(client, "GET", URL)).status_code for _ in range(3)]
-    assert statuses == [200, 200, 503]
-    assert logged(caplog) == [
-        "strategy Mine raised RetryRefused; the call goes on without it (logged once)"
-    ]
-
-
-@one_lane
 @pytest.mark.parametrize("delay", [9.0, 1e300])
 async def test_a_first_wait_beyond_the_deadline_is_refused(adapter, quick, caplog, delay):
     """Nothing is sent; a release that fails is logged all the same."""
@@ -342,16 +280,6 @@ async def test_what_a_scope_function_is_told(adapter, quick):
     url = f"{ORIGIN}/thing/a%20b?q=1&r=%C3%A4"
     assert told == [("PUT", url, tenant, None) for tenant in ("blue", "red", "blue")]
     assert [budget.tokens(name, 0.0) for name in ("blue", "red", "green")] == [0, 0, 1]
-
-
-@one_lane
-async def test_the_function_is_not_called_for_a_success_while_all_is_well(adapter, quick):
-    called = []
-    budget = RetryBudget(scope=lambda request: called.append(request.url) or "one")
-    async with adapter.client([200, 200, 503, 200, 200], budget=budget, **quick) as client:
-        for calls in (0, 0, 1, 2):
-            await adapter.call(client, "GET", URL)
-            assert len(called) == calls
 
 
 @one_lane

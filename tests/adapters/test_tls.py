@@ -11,7 +11,6 @@ import pytest
 import requests
 import trustme
 import urllib3
-from requests_toolbelt.adapters.fingerprint import FingerprintAdapter
 from urllib3.contrib.pyopenssl import PyOpenSSLContext
 
 import forbear
@@ -79,21 +78,6 @@ def status_of(response):
     return getattr(response, "status_code", None) or response.status
 
 
-@pytest.mark.parametrize(
-    "steps", [["503"], ["cut:3;body=10"], ["reset"], ["503", "close"]], ids="+".join
-)
-def test_a_file_of_authorities_holds_for_every_attempt(server, files, client, steps):
-    """verify=PATH, ca_certs=PATH: the connection is verified, on the retry too."""
-    server.script("/thing", *steps, 200)
-    with client(verify=files.ca) as call:
-        response = call("GET", server.url + "/thing")
-    assert status_of(response) == 200
-    assert record_of(response).retries == len(steps)
-    assert {arrival.connection for arrival in server.requests()} == (
-        {1} if steps == ["503"] else {1, 2}
-    )
-
-
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
 def test_a_certificate_that_does_not_hold_is_asked_for_once(
     authority, context_of, files, client, wrong
@@ -116,44 +100,6 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(
         assert server.requests() == []
 
 
-@pytest.mark.parametrize("digits", ["00" * 32, "00"], ids=["another", "no digest"])
-def test_a_pinned_certificate_that_does_not_match_is_asked_for_once(server, digits):
-    """assert_fingerprint=, and the FingerprintAdapter of requests-toolbelt: urllib3's own check."""
-    server.script("/thing", 200)
-    with requests.Session() as session:
-        session.trust_env = session.verify = False
-        session.mount("https://", RetryAdapter(NOW, inner=FingerprintAdapter(digits)))
-        with pytest.raises(requests.exceptions.SSLError) as of_requests:
-            session.get(server.url + "/thing")
-    with RetryPoolManager(NOW, assert_fingerprint=digits) as manager:
-        with pytest.raises(urllib3.exceptions.MaxRetryError) as of_urllib3:
-            manager.request("POST", server.url + "/thing")
-    for caught in (of_requests, of_urllib3):
-        record = record_of(caught.value)
-        assert record.reason is Reason.PERMANENT_ERROR
-        assert [(each.failure, each.phase) for each in record.attempts] == [
-            (FailureKind.CERTIFICATE, Phase.UNSENT)
-        ]
-    assert (server.connections, server.requests()) == (2, [])
-
-
-@pytest.mark.parametrize("together", [False, True], ids=["two-files", "one-file"])
-def test_a_clients_certificate_is_shown_on_every_connection(
-    authority, context_of, files, client, together
-):
-    """cert=, cert_file= and key_file=: also on the new connection after a reset."""
-    context = context_of()
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(context)
-    with FaultServer(tls=context) as server:
-        server.script("/thing", "reset", 200)
-        with client(
-            verify=files.ca, cert=files.both if together else (files.cert, files.key)
-        ) as call:
-            assert status_of(call("GET", server.url + "/thing")) == 200
-        assert [arrival.connection for arrival in server.requests()] == [1, 2]
-
-
 @pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
 def test_a_server_that_refuses_the_client_may_have_read_the_request(
     authority, context_of, files, client, method, connections
@@ -173,6 +119,7 @@ def test_a_server_that_refuses_the_client_may_have_read_the_request(
 
 class Breaking(Listening):
     """Breaks its first handshakes before its ServerHello, then answers every request.
+
 
     Attributes:
         requests: The heads that arrived.
@@ -268,39 +215,3 @@ def test_sockets_of_pyopenssl(server, files, make, seconds):
         with pytest.raises(forbear.DeadlineExceeded), forbear.deadline(1.0):
             client.request("GET", server.url + "/thing", timeout=30)
     assert [arrival.connection for arrival in server.requests()] == [1, 1, 1]
-
-
-# The environment, which only requests looks at.
-
-
-@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_the_environment_names_the_authorities(server, files, monkeypatch, name):
-    """As without us, and only with trust_env."""
-    for each in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, files.ca)
-    monkeypatch.setenv("no_proxy", "*")
-    server.script("/thing", 503, 200)
-    with with_session(NOW, trust_env=True) as call:
-        assert call("GET", server.url + "/thing").status_code == 200
-    with with_session(NOW) as call, pytest.raises(requests.exceptions.SSLError):
-        call("GET", server.url + "/thing")
-    assert len(server.requests()) == 2
-
-
-def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path):
-    """verify=False stays False, and warns; a bad path in REQUESTS_CA_BUNDLE is requests' own error."""
-    server.script("/thing", 503, 200, 503, 200)
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
-    warned = pytest.warns(urllib3.exceptions.InsecureRequestWarning)
-    with with_manager(NOW, verify=False) as call, warned:
-        assert call("GET", server.url + "/thing").status == 200
-    warned = pytest.warns(urllib3.exceptions.InsecureRequestWarning)
-    with with_session(NOW, trust_env=True) as call, warned:
-        assert call("GET", server.url + "/thing", verify=False).status_code == 200
-    with with_session(NOW, trust_env=True) as call:
-        with pytest.raises(OSError, match="CA certificate bundle") as caught:
-            call("GET", server.url + "/thing")
-    assert len(record_of(caught.value).attempts) == 1
-    assert len(server.requests()) == 4

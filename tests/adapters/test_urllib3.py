@@ -1,24 +1,17 @@
 """urllib3: what is its own. The promises that all libraries share are in the conformance suite."""
 
-import contextlib
-import gc
 import io
-import time
 import warnings
 
 import pytest
-import requests
 import urllib3
-from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, ProtocolError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import Fixed, Reason, RetryPolicy, record_of
-from forbear.requests import RetryAdapter
+from forbear import Fixed, RetryPolicy, record_of
 from forbear.testing import FakeClock
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
-
-from .foreign import collecting_by_hand
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
@@ -69,32 +62,6 @@ def test_a_response_is_as_without_us(server, step):
     ):
         for named in READINGS:
             assert look(ours, named) == look(bare, named), named
-
-
-@pytest.mark.parametrize(
-    "steps", [["200;body=10", 200], [503, 200], ["cut:3;body=10", 200]], ids=str
-)
-def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server, steps):
-    """Of what is sent again nobody holds the answer, so its connection goes back to the pool."""
-    server.script("/thing", *steps)
-    flag = {"retry_if": lambda response: len(server.requests()) == 1}
-    with RetryPoolManager(NOW, maxsize=1, block=True, **flag) as manager:
-        response = manager.request(
-            "GET", server.url + "/thing", release_conn=False, pool_timeout=30
-        )
-        assert len(server.requests()) == 2
-        pool = manager.connection_from_url(server.url)
-        assert (pool.pool.qsize(), response.connection is None) == (0, False)
-        with pytest.raises(EmptyPoolError):
-            manager.request("GET", server.url + "/thing", pool_timeout=0.01)
-        response.release_conn()
-        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
-
-
-def test_a_plain_success_has_a_record(server, manager):
-    server.script("/thing", 200)
-    record = record_of(manager.request("GET", server.url + "/thing"))
-    assert [(attempt.number, attempt.status) for attempt in record.attempts] == [(1, 200)]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -200,15 +167,6 @@ def test_a_file_that_is_closed_is_not_sent_again(server):
     assert [arrival.body_bytes for arrival in server.requests()] == [6]
 
 
-def test_each_hop_is_retried(server, manager):
-    """A hop is a call; retries of a hop do not count as redirects."""
-    server.script("/a", 503, 503, "302;header=Location:/b")
-    server.script("/b", 503, 503, 503, "200;body=3")
-    response = manager.request("GET", server.url + "/a", retries=Retry(redirect=1, total=None))
-    assert response.data == b"012"
-    assert len(response.retries.history) == 1
-
-
 def test_a_retries_argument_is_told_once_what_it_counts(server):
     """Not for redirects of requests that gave none; 0 as well, since it gets those of the policy."""
     server.script("/a", "302;header=Location:/b")
@@ -225,17 +183,6 @@ def test_a_retries_argument_is_told_once_what_it_counts(server):
         assert caught[0].filename == __file__
         with manager:
             assert manager.request("GET", server.url + "/b").status == 200  # and no second time
-
-
-@pytest.mark.parametrize(
-    ("retries", "raised"), [({}, MaxRetryError), ({"read": False}, ProtocolError)]
-)
-def test_false_for_a_kind_means_its_own_error(server, manager, retries, raised):
-    """As in urllib3: what would be wrapped in MaxRetryError is raised as it is."""
-    server.script("/thing", *["reset"] * 4)
-    with pytest.raises(raised):
-        manager.request("GET", server.url + "/thing", retries=urllib3.Retry(total=None, **retries))
-    assert len(server.requests()) == 4
 
 
 @pytest.mark.parametrize("step", ["503", "reset", "cut:3;body=10", "302;header=Location:/u"])
@@ -271,20 +218,6 @@ def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
 # Time and pools.
 
 
-def test_a_full_pool_is_not_retried_after_pool_timeout(server):
-    """The wait that the caller configured is over: its own error, and the server said nothing."""
-    server.script("/thing", "200;body=100000")
-    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
-        holding = manager.request("GET", server.url + "/thing", preload_content=False)
-        with pytest.raises(EmptyPoolError) as caught, forbear.deadline(60):
-            manager.request("GET", server.url + "/thing", pool_timeout=0.05)
-        assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
-        assert len(record_of(caught.value).attempts) == 1
-        holding.close()
-        holding.release_conn()
-        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
-
-
 @pytest.mark.parametrize(
     ("timeout", "total", "connect"),
     [(None, 10, 10), (3, 10, 3), (Timeout(connect=3, read=20), 10, 3), (Timeout(total=6), 6, 6)],
@@ -306,55 +239,3 @@ def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout, tot
         with RetryPoolManager(policy, clock=FakeClock(), **settings) as manager:
             manager.request("GET", server.url + "/thing", **named)
     assert [(each.total, each.connect_timeout) for each in seen] == [(total, connect)] * 2
-
-
-@pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])
-def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
-    """urllib3 refuses it while it builds the response; with the error the socket goes too."""
-    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6" + close, 200)
-    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # the collector closes it
-            with pytest.raises(HTTPError) as caught:
-                manager.request("GET", server.url + "/thing", pool_timeout=30, retries=False)
-            del caught
-            gc.collect()
-        until = time.monotonic() + 30
-        while server.open_connections > 0 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert server.open_connections == 0
-        # Its place in the pool is free.
-        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
-
-
-# The rest.
-
-
-def test_a_whole_process_can_be_given_this_manager(server, monkeypatch):
-    """urllib3.PoolManager and requests' own are replaced: no manager is made of itself."""
-    for place in (urllib3, urllib3.poolmanager, requests.adapters):
-        monkeypatch.setattr(place, "PoolManager", RetryPoolManager)
-    server.script("/thing", 503, "302;header=Location:/other", 200)
-    server.script("/other", 200)
-    with urllib3.PoolManager() as manager:
-        assert manager.request("GET", server.url + "/thing").status == 200
-    with urllib3.ProxyManager("http://127.0.0.1:1"), requests.Session() as session:
-        session.trust_env = False
-        session.mount("http://", RetryAdapter(NOW))
-        assert session.get(server.url + "/thing").status_code == 200
-
-
-@pytest.mark.parametrize("step", ["200;body=5", "503;body=5"])  # of an error urllib3 makes a cycle
-def test_a_call_leaves_no_cyclic_garbage(server, step):
-    """No more than a call of urllib3's own manager."""
-    server.script("/thing", step)
-
-    def garbage(manager):
-        with manager, contextlib.suppress(MaxRetryError):
-            manager.request("GET", server.url + "/thing")
-            with collecting_by_hand():
-                manager.request("GET", server.url + "/thing")
-                return gc.collect()
-
-    ours = garbage(RetryPoolManager(NOW.replace(max_attempts=1)))
-    assert ours <= garbage(urllib3.PoolManager(retries=0))

@@ -1,11 +1,11 @@
 """Errors of requests and urllib3: what each proves. The corpus, every class, and real faults.
 
+
 Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0
 and 2.8); the last part lets the libraries raise them, over loopback and through proxies.
 """
 
 import asyncio
-import contextlib
 import http.client
 import importlib
 import inspect
@@ -13,7 +13,6 @@ import json
 import pkgutil
 import socket
 import ssl
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -124,6 +123,7 @@ def short(*names):
 
 # --- the corpus -------------------------------------------------------------------------------
 
+
 CORPUS = json.loads(
     (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
 )
@@ -165,6 +165,7 @@ def test_corpus():
 
 
 # --- every class by itself --------------------------------------------------------------------
+
 
 NEVER_SENT, NEVER_ANSWERED = (K.PERMANENT, UNSENT), (K.PERMANENT, ANSWERED)
 # Beside the modules named exceptions; what no rule names is not retried.
@@ -215,6 +216,7 @@ def test_no_exception_class_hides_in_another_module(library):
 
 
 # --- what is inside decides -------------------------------------------------------------------
+
 
 TUNNEL = "Tunnel connection failed: "
 CHAINS = [
@@ -337,12 +339,6 @@ def test_what_no_rule_names_is_not_retried():
         assert expected[0] not in RETRYABLE_KINDS
 
 
-def test_an_error_is_judged_where_there_is_no_ssl(monkeypatch):
-    """A Python may be built without; then what it is asked about is another error."""
-    monkeypatch.setitem(sys.modules, "ssl", None)
-    assert meaning(u3.ProtocolError("", ConnectionResetError())) == (K.RESET, SENT)
-
-
 NAMELESS = (
     *(ConnectionRefusedError, ssl.SSLError, http.client.RemoteDisconnected),
     *(asyncio.CancelledError, KeyboardInterrupt),
@@ -405,14 +401,6 @@ def test_the_callers_own_error_is_not_taken_for_the_cause():
             raise rq.ConnectionError(inner)  # noqa: B904  # without "from" is the point
     assert isinstance(caught.value.__context__, ssl.SSLCertVerificationError)
     assert meaning(caught.value) == (K.RESET, SENT)
-
-
-def test_an_attribute_is_enough():
-    """Raised anew by someone who kept the attributes only."""
-    refused = u3.NewConnectionError(CONNECTION, "refused")
-    proxy, outer = raw(u3.ProxyError), raw(u3.MaxRetryError)
-    proxy.original_error, outer.reason = refused, proxy
-    assert meaning(outer) == (K.PROXY, UNSENT)
 
 
 def test_errors_linked_in_a_ring_end():
@@ -481,47 +469,3 @@ def test_a_fault_of_the_server(server, send):
         assert failure.phase in phases, step
         if send is through_requests:
             assert failure.phase is max(phases, key=list(Phase).index)
-
-
-def test_a_name_that_does_not_resolve(send, monkeypatch):
-    def fail(*args, **options):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
-    assert meaning(error_of(send, "http://origin.example/", "POST", data=b"x")) == (K.DNS, UNSENT)
-
-
-def test_a_connection_that_is_not_accepted(send):
-    with socket.socket() as listener, contextlib.ExitStack() as waiting:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(3):  # fill the queue: the kernel then drops what asks to connect
-            caller = waiting.enter_context(socket.socket())
-            caller.setblocking(False)
-            caller.connect_ex(listener.getsockname())
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        assert meaning(error_of(send, url, "POST", data=b"x", timeout=TIMEOUT)) == (
-            K.CONNECT_TIMEOUT,
-            UNSENT,
-        )
-
-
-def test_tls_with_a_server_that_speaks_plain_http(server, send):
-    assert meaning(error_of(send, server.url.replace("http:", "https:") + "/")) == (K.TLS, SENT)
-
-
-def test_a_tls_handshake_that_stalls(send):
-    """urllib3 says ReadTimeoutError, as if the request had been sent."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        assert meaning(error_of(send, url, timeout=TIMEOUT)) == (K.READ_TIMEOUT, SENT)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://[::1/", "http://a..b/", "http://" + "a" * 64 + ".example/", "http://.example/"]
-)
-def test_an_address_that_cannot_be_one(send, url):
-    assert meaning(error_of(send, url)) == NEVER_SENT
-
-
-# --- proxies ----------------------------------------------------------------------------------

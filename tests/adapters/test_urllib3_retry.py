@@ -16,13 +16,10 @@ from contextlib import contextmanager
 import pytest
 import requests
 import urllib3
-from hypothesis import given
-from hypothesis import strategies as st
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     MaxRetryError,
-    ProtocolError,
     ReadTimeoutError,
     ResponseError,
 )
@@ -30,10 +27,10 @@ from urllib3.response import HTTPResponse
 from urllib3.util.retry import RequestHistory
 
 import forbear
-from forbear import Exponential, Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
+from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
 from forbear.core.strategy import RetryToken
 from forbear.errors import RetryRefused
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FaultServer
 from forbear.urllib3 import Retry
 
 from ..clocks import Interrupted, Meanwhile
@@ -218,22 +215,6 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
     assert clock.sleeps == pytest.approx([slept])
 
 
-@given(
-    st.sampled_from([429, 503, 403, 307, 200]),
-    st.text(max_size=40),
-    st.sampled_from(["Retry-After", "Date"]),
-)
-def test_no_header_of_a_response_can_raise_anything_else(status, value, name):
-    """Whatever a header holds, a Retry answers with a Retry or MaxRetryError."""
-    template = Retry(AT_ONCE, clock=FakeClock())
-    response = answer(status, {name: value, "x-should-retry": value})
-    try:
-        after = template.increment("GET", "/thing", response=response, _pool=POOL)
-    except MaxRetryError:
-        return
-    after.sleep(response)
-
-
 def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch, quickest):
     """A wait of 7 s after an answer that was drained for 0.25 s sleeps for 6.75 s."""
     slept = []
@@ -326,79 +307,7 @@ def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock):
         assert strategy.open == 0
 
 
-def test_the_url_of_a_forward_proxy_is_whole():
-    """It is where the request goes, not the proxy; one that cannot be read is no failure."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=lambda facts: facts.url)
-    retry = Retry(AT_ONCE, budget=budget)
-    retry.increment("GET", "http://b.example/c?d#e", error=ProtocolError("closed"), _pool=POOL)
-    assert budget.tokens("http://b.example:80/c?d", 0.0) == 0
-    retry.increment("GET", None, error=ProtocolError("closed"), _pool=POOL)
-    assert budget.tokens("http://api.example.com:80/", 0.0) == 0
-    retry.increment("GET", "/f?g#h", error=ProtocolError("closed"), _pool=POOL)
-    assert budget.tokens("http://api.example.com:80/f?g", 0.0) == 0
-
-
 # P6: failed responses are drained within bounds or closed.
-
-
-@pytest.mark.parametrize(
-    ("fault", "connections"),
-    [
-        *(("503", 1), ("503;body=65536", 1), ("503;body=30000;chunked=1", 1)),
-        *(("503;body=65537", 4), ("503;body=100000;chunked=1", 4)),
-    ],
-)
-def test_four_attempts_take_one_connection(server, manager, retry, fault, connections):
-    """A failed answer of up to 64 KiB is read, so that its connection serves the next attempt."""
-    server.script("/thing", fault)
-    manager(retry()).request("GET", server.url + "/thing", preload_content=False).read()
-    assert len(server.requests("/thing")) == 4
-    assert server.connections == connections
-
-
-@pytest.mark.parametrize("fault", ["503;body=1600;drip=150", "503;body=1600;drip=150;chunked=1"])
-@pytest.mark.parametrize("lane", LANES[1:], ids=lambda lane: lane.name)
-def test_24_a_dripping_answer_does_not_hold_the_call(lane, server, retry, quickest, fault):
-    """Pitfall 24: a 503 that drips for 2.4 s is let go of after a quarter of a second."""
-
-    def run():
-        server.script("/thing", fault, 200)
-        before = server.connections
-        with lane.client(retry()) as client:
-            status, _, _ = lane.call(client, "GET", server.url + "/thing", timeout=30)
-        assert status == 200
-        assert server.connections == before + 2
-
-    assert quickest.sync(run, bound=0.6) < 0.6
-
-
-def test_24_nor_does_a_dripping_redirect(server, manager, retry, quickest):
-    """Pitfall 24: urllib3 drains what it redirects from without a bound, too."""
-    server.script("/from", "302;header=Location:/to;body=1600;drip=150")
-    server.script("/to", 200)
-
-    def run():
-        response = manager(None).request(
-            "GET", server.url + "/from", retries=retry(), preload_content=False, timeout=30
-        )
-        assert response.status == 200
-        response.read()
-
-    assert quickest.sync(run, bound=0.6) < 0.6
-
-
-@pytest.mark.parametrize(
-    "fault",
-    ["503;body=100", "503;body=100000", "503;body=100000;chunked=1", "503;body=160;drip=150"],
-)
-def test_31_a_blocking_pool_gets_every_connection_back(server, retry, fault):
-    """Pitfall 31: one connection, block=True: after whatever answer the slot is free."""
-    server.script("/thing", fault, fault, 200)
-    with pool_of(server, maxsize=1, block=True, retries=retry()) as pool:
-        response = pool.urlopen("GET", "/thing", preload_content=False, pool_timeout=30)
-        assert response.status == 200
-        response.read()
-        assert pool.pool.qsize() == 1
 
 
 @pytest.mark.parametrize("fault", ["503;body=100000", "503;body=1600;drip=100"])
@@ -412,20 +321,6 @@ def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answ
         assert (response.status, response.read()) == (200, b"0123456789")
     assert record_of(response).reasons == ("503",)
     assert server.connections == 2
-
-
-def test_30_a_truncated_answer_is_retried_where_urllib3_reads_it(server, manager, retry):
-    """Pitfall 30: where preload_content=True; requests reads later, which RetryAdapter sees."""
-    server.script("/thing", "cut:5", 200)
-    assert manager(retry()).request("GET", server.url + "/thing").status == 200
-    server.script("/other", "cut:5", 200)
-    with (
-        LANES[2].client(retry()) as session,
-        pytest.raises(requests.exceptions.ChunkedEncodingError),
-    ):
-        session.get(server.url + "/other")
-    assert len(server.requests("/thing")) == 2
-    assert len(server.requests("/other")) == 1
 
 
 # P7: the caller gets the library's own response or exception.
@@ -478,25 +373,6 @@ def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry
     assert raised[0] == raised[1]
 
 
-@every_lane
-def test_27_the_error_tells_the_story(lane, server, retry, clock):
-    """Pitfall 27: MaxRetryError has the attempts, also inside the error of requests."""
-    server.script("/thing", "503;retry-after=2", "reset")
-    policy = RetryPolicy(max_attempts=3, backoff=Exponential(), hint_spread=0)
-    with (
-        lane.client(retry(policy, clock=clock)) as client,
-        pytest.raises((MaxRetryError, requests.ConnectionError)) as caught,
-    ):
-        lane.call(client, "GET", server.url + "/thing")
-    record = record_of(caught.value)
-    assert record.reasons == ("503", "ProtocolError", "ProtocolError")
-    assert record.waits == (2.0, 0.5)
-    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
-    inner = caught.value if lane.name != "requests" else caught.value.args[0]
-    (note,) = inner.__notes__
-    assert note.startswith("forbear: 3 attempts in 2.5 s, GET http://127.0.0.1:")
-
-
 def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
     """Neither path, query, userinfo nor header values are in notes, events, logs or the repr."""
     told = []
@@ -512,27 +388,6 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
     texts += [record.getMessage() for record in caplog.records if record.name == "forbear"]
     assert len(texts) > 10
     assert not [text for text in texts if "s3cret" in text]
-
-
-def test_events_are_told_in_order(lane, server, retry):
-    """Each failure, what follows from it, and how it ended; a listener that raises costs nothing."""
-    told = []
-
-    def broken(event):
-        raise ZeroDivisionError
-
-    server.script("/thing", 503, "reset", 200)
-    server.script("/gone", 503)
-    with lane.client(retry(on_event=[broken, told.append], name="billing")) as client:
-        lane.call(client, "GET", server.url + "/thing")
-        names = [event.name for event in told]
-        assert names == [*["attempt_failed", "retry_scheduled"] * 2, "succeeded_after_retry"]
-        assert {event.client for event in told} == {"billing"}
-        assert told[-1].attempts == 3
-        del told[:]
-        lane.call(client, "POST", server.url + "/gone")
-    assert [event.name for event in told] == ["attempt_failed", "gave_up"]
-    assert told[-1].reason is Reason.METHOD_NOT_REPLAYABLE
 
 
 # One object for all.
@@ -551,17 +406,6 @@ def test_one_retry_serves_all_threads(lane, server, retry):
         assert len(server.requests(f"/{n}")) == n % 4 + 1
         assert record_of(response).retries == n % 4
     assert dict(vars(template)) == before
-
-
-def test_an_ended_call_is_not_gone_on_with(server, manager, retry):
-    """A Retry taken from a response and used again begins a call with the retries that are left."""
-    server.script("/one", 503, 200)
-    server.script("/two", 503, 503, 503, 200)
-    client = manager(retry())
-    used = client.request("GET", server.url + "/one").retries
-    response = client.request("GET", server.url + "/two", retries=used)
-    assert (used.total, response.status) == (2, 503)
-    assert record_of(response).reasons == ("503", "503", "503")
 
 
 def test_an_outage_gets_no_more_retries_than_the_default_budget_has(lane, server, retry):
@@ -606,26 +450,6 @@ def test_a_retry_pickles(server, manager):
 # What urllib3's own Retry promises, as far as it applies: counts, history, new, exhaustion.
 
 
-def test_it_is_a_retry_of_urllib3():
-    """Libraries check the class, and hand it through unchanged."""
-    retry = Retry()
-    assert isinstance(retry, urllib3.util.Retry)
-    assert urllib3.util.Retry.from_int(retry) is retry
-    assert Retry.from_int(retry) is retry
-    assert urllib3.util.Retry.from_int(None, default=retry) is retry
-    assert retry.total == 4
-    assert retry.connect is retry.read is retry.status is retry.other is None
-    assert retry.raise_on_status is False
-    assert retry.raise_on_redirect is True
-    assert retry.history == ()
-    assert retry.get_backoff_time() == 0
-    assert not retry.is_exhausted()
-    assert retry.remove_headers_on_redirect == urllib3.util.Retry().remove_headers_on_redirect
-    assert retry.status_forcelist == RetryPolicy().statuses
-    assert retry.allowed_methods == {"GET", "HEAD", "OPTIONS", "TRACE"}
-    assert Retry(bodies_replayable=True).allowed_methods == {*BODILESS, "PUT", "DELETE", "QUERY"}
-
-
 def test_a_block_of_tests_bounds_the_attempts(lane, server, retry):
     """Whatever the policy says, or an override of it."""
     server.script("/thing", 503)
@@ -642,28 +466,6 @@ def test_a_loop_that_never_sleeps_ends_too(retry):
         left = left.increment("GET", "/thing", response=answer(503), _pool=POOL)
     with pytest.raises(MaxRetryError):
         left.increment("GET", "/thing", response=answer(503), _pool=POOL)
-
-
-def test_every_error_status_may_carry_a_yes(server, manager, retry):
-    """is_retry lets increment see the headers of each; success never says anything."""
-    for status, looked_at in ((200, False), (302, False), (404, True), (503, True)):
-        for method in ("GET", "POST"):
-            assert Retry().is_retry(method, status, has_retry_after=True) is looked_at
-    server.script("/thing", "404;header=x-should-retry:true", 200)
-    assert manager(retry()).request("GET", server.url + "/thing").status == 200
-
-
-def test_no_call_is_held(retry, clock):
-    """urllib3 tells of no success, so an origin that failed thrice would be unhealthy for ever."""
-    policy = RetryPolicy(max_attempts=3, backoff=Fixed(20.0))  # longer than patience
-    template = retry(policy, clock=clock, budget=None)
-    for _ in range(3):
-        left = template
-        for _ in range(2):
-            failed = answer(503)
-            left = left.increment("GET", "/thing", response=failed, _pool=POOL)
-            left.sleep(failed)
-    assert clock.sleeps == [20.0] * 6
 
 
 def test_an_unknown_method_is_not_safe(retry):
@@ -801,23 +603,6 @@ def outcome_of(function, *args, **options):
         return function(*args, **options)
     except HTTPError as error:
         return error
-
-
-@every_lane
-@pytest.mark.parametrize("status", [303, 308])
-def test_retries_go_on_after_a_redirect(lane, server, retry, status):
-    """A redirect uses up no retry, and the retries used before it are not forgotten."""
-    server.script("/from", f"{status};header=Location:/to")
-    server.script("/to", 503, 200)
-    with lane.client(retry(AT_ONCE.replace(max_attempts=2))) as client:
-        assert lane.call(client, "GET", server.url + "/from")[0] == 200
-        if lane.name == "requests":
-            return  # each hop is a call of its own there
-        server.script("/from", 503, f"{status};header=Location:/to")
-        server.script("/to", 503, 200)
-        code, _, response = lane.call(client, "GET", server.url + "/from")
-    assert code == 503
-    assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
 
 
 def test_a_deadline_goes_on_after_a_redirect(server, manager, retry, clock):

@@ -74,20 +74,3 @@ async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
             with forbear.override(vendors=["openai"]):
                 await adapter.call(client, "GET", origin.url)
             assert len(origin.requests) == 4
-
-
-@pytest.mark.adapters("plain-bodies")
-async def test_retry_if_and_a_vendor_look_at_the_same_body(adapter, quick):
-    """Neither takes it from the other, or from the caller."""
-    seen = []
-
-    def look(response):
-        seen.append(response.data if adapter.name == "urllib3" else response.content)
-
-    options = {"policy": POLICY.for_vendors("openai"), "retry_if": look, **quick}
-    answer = Answer(status=429, lines=JSON, content=SPENT, chunked=True)
-    with Origin(b"", [answer]) as origin:
-        async with adapter.client(**options) as client:
-            response = await adapter.call(client, "GET", origin.url)
-            assert response.content == SPENT
-    assert (seen, len(origin.requests)) == ([SPENT], 1)

@@ -6,12 +6,11 @@ import httpx
 import httpx2
 import pytest
 
-from forbear import Fixed, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, RetryPolicy
 from forbear.testing import FaultServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 
@@ -79,23 +78,6 @@ async def test_one_inner_transport_in_two_mounts_has_one_wrapper(adapter, quick)
         key: wrapper if key.pattern == "all://a.example.com" else None for key in client._mounts
     }
     await adapter.close(client)
-
-
-async def test_all_transports_of_a_client_share_one_budget(adapter, quick):
-    """An outage behind one of them leaves less for the others, which lead to the same origin."""
-    for options in ({"budget": RetryBudget(0, 0, burst=5, scope="transport")}, {}):
-        mounts = {"all://a.example.com": adapter.watched([503])}
-        client = adapter.bare_client(transport=adapter.watched([503]), mounts=mounts)
-        adapter.forbear.wrap(client, NOW, **options, **quick)
-        each = (client._transport, *client._mounts.values())
-        assert len({id(transport.port.settings.limits.budget) for transport in each}) == 1
-        if options:
-            retries = []
-            for host in "abab":
-                response = await adapter.call(client, "GET", f"http://{host}.example.com/")
-                retries.append(record_of(response).retries)
-            assert retries == [3, 2, 0, 0]
-        await adapter.close(client)
 
 
 @pytest.mark.parametrize("how", ["wrapped", "transport", "mount"])
@@ -181,14 +163,6 @@ async def test_what_is_no_inner_transport_is_refused_at_construction(adapter):
         with pytest.raises(TypeError, match=says):
             adapter.transport(inner)
     await adapter.close(client)
-
-
-async def test_the_mock_transport_of_the_library_is_taken(adapter, quick):
-    """MockTransport is of both flavours."""
-    answers = iter([503, 200])
-    inner = adapter.library.MockTransport(lambda request: adapter.library.Response(next(answers)))
-    async with adapter.client(inner, policy=NOW, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
 
 
 async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapter):
