@@ -13,7 +13,7 @@ except ImportError:
 
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
-from .adapters.aiohttp import errors as aiohttp_errors
+from .adapters.aiohttp.errors import classify
 from .adapters.aiohttp.port import AiohttpPort, has_ended
 from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
 from .core.call import SENDS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Never, Self, Unpack
 
-    from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .engine.options import FamilyOptions
 
@@ -136,9 +135,7 @@ class RetryMiddleware:
             or last_hop() is not None
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
-            if self._asks:
-                return await run(call_of(port, source, outgoing, started_at, context), port)
-        if not self._shared.quiet:
+        if self._asks or not self._shared.quiet:
             return await run(call_of(port, source, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch = None
@@ -151,7 +148,7 @@ class RetryMiddleware:
                 sent, policy = outgoing.request, outgoing.policy
                 outcome, prefetch = await port.attempt(sent, handler, outgoing, policy, started_at)
             if outcome.status < 300 and not isinstance(prefetch, Exception):
-                if not has_ended(outcome.content):
+                if not has_ended(outcome):
                     begin = partial(call_after_first, port, source, outgoing, started_at, context)
                     sent = request if outgoing is None else outgoing.request
                     port.watch_body(outcome, begin, sent, context)
@@ -240,26 +237,17 @@ def is_wrapped(session: aiohttp.ClientSession) -> bool:
     return any(isinstance(one, RetryMiddleware) for one in middlewares_of(session))
 
 
-def middlewares_of(session: aiohttp.ClientSession) -> tuple[aiohttp.ClientMiddlewareType, ...]:
+def middlewares_of(session: object) -> tuple[aiohttp.ClientMiddlewareType, ...]:
     if not isinstance(session, aiohttp.ClientSession):
-        raise not_a_session(session)
+        from .adapters.names import wrong_client
+
+        raise TypeError(wrong_client("forbear.aiohttp.wrap", session))
     return tuple(session._middlewares or ())
 
 
 def set_middlewares(session: aiohttp.ClientSession, middlewares: tuple[object, ...]) -> None:
     # Past __setattr__, which in debug mode warns of names that it does not know.
     object.__setattr__(session, "_middlewares", middlewares)
-
-
-def classify(error: BaseException) -> Failure:
-    """Say what an exception means: its kind, and how far the request got. Never raises."""
-    return aiohttp_errors.classify(error)
-
-
-def not_a_session(value: object) -> TypeError:
-    from .adapters.names import wrong_client
-
-    return TypeError(wrong_client("forbear.aiohttp.wrap", value))
 
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names

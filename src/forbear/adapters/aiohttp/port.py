@@ -45,7 +45,7 @@ from ...engine.reading import (
 )
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
-from .errors import classify, idle_since, is_full, is_inside, is_lost, repeats
+from .errors import classify, idle_since, is_full, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
@@ -336,8 +336,8 @@ class AiohttpPort:
             outgoing.cookie = renewed_cookies(sent, before, after, merges=True)
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
-        guard = call.guard
-        if guard is not None and guard.error is not None and is_inside(error, guard.error):
+        broken = None if call.guard is None else call.guard.error
+        if broken is not None and (error is broken or error.__cause__ is broken):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         failure = classify(error)
         request = call.request.original
@@ -418,7 +418,7 @@ class AiohttpPort:
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response)
-        if call.policy is not OFF and not has_ended(response.content):
+        if call.policy is not OFF and not has_ended(response):
             self.watch_body(response, lambda: call, sent_request(call), call.context)
         if SLOT in call.notes:
             self.keep_slot(call, response)
@@ -455,16 +455,9 @@ class AiohttpPort:
         request: ClientRequest,
         context: CallContext | None,
     ) -> None:
-        """Resume a body that is still to come where it breaks, or attach the story to its error.
-
-        It ends at ``forbear.deadline``.
-        """
-        is_over = response.content.is_eof() and not begins_events(
-            response.status, response.raw_headers
-        )
-        if response.status == 101 or is_over:
-            return
-        if self.watches_bodies or (context is not None and context.has_deadline()):
+        """Resume a body that is still to come where it breaks; it ends at ``forbear.deadline``."""
+        is_bounded = context is not None and context.has_deadline()
+        if response.status != 101 and (self.watches_bodies or is_bounded):
             from .bodies import watch_body
 
             watch_body(self, response, begin, request, context)
@@ -511,6 +504,9 @@ class AiohttpPort:
         return response
 
 
-def has_ended(content: aiohttp.StreamReader) -> bool:
+def has_ended(response: ClientResponse) -> bool:
     """Has all of a body come? An empty one may be a stream of events that ended too early."""
-    return bool(content.is_eof()) and content.total_bytes > 0
+    content = response.content
+    if not content.is_eof():
+        return False
+    return content.total_bytes > 0 or not begins_events(response.status, response.raw_headers)
