@@ -1,8 +1,7 @@
 """Bodies going out: whole on every attempt, or not sent again at all (P2).
 
 Every test meets the real library and the faulting server. Its ledger counts (length, sha256 and
-completeness of each body), not what the client believes. httpx2 and trio are in
-test_conformance_safety.py.
+completeness of each body), not what the client believes.
 """
 
 import array
@@ -196,7 +195,7 @@ def of_lane(adapter, *, httpx, requests, urllib3, asyncio, aiohttp):
         return aiohttp
     if adapter.is_async:
         return asyncio
-    return {"httpx": httpx, "requests": requests, "urllib3": urllib3}[adapter.name]
+    return {"requests": requests, "urllib3": urllib3}.get(adapter.name, httpx)
 
 
 AIOHTTP = PART_WAY | {
@@ -764,8 +763,8 @@ async def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(adap
 async def test_a_buffered_file_that_cannot_seek_is_sent_again(adapter, server):
     """It serves them like generators, in httpx's multipart and requests' encoder too."""
     form = (form_of(("a.bin", Unseekable())), multipart(PAYLOAD))
-    more = {"httpx": [form], "requests": [({"content": encoder()}, ENCODED)], "urllib3": []}
-    for asked, expected in [({"content": Unseekable()}, PAYLOAD), *more[adapter.name]]:
+    more = {"requests": [({"content": encoder()}, ENCODED)], "urllib3": []}
+    for asked, expected in [({"content": Unseekable()}, PAYLOAD), *more.get(adapter.name, [form])]:
         server.script("/thing", 503, 200)
         options = {"body_buffer": 1_000_000}
         response = await put(adapter, server.url + "/thing", **asked, options=options)

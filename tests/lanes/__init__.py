@@ -5,9 +5,9 @@ nowhere else:
 
 - full lanes (httpx sync, httpx asyncio, aiohttp, urllib3) run every test;
 - the others share their code with these, so httpx2 sync, httpx2 on trio and requests run the tests
-  marked ``smoke``: one for each promise, and one for each exit of the loop (success, give-up, the
-  caller's exception, cancellation while sending and while sleeping, closed while waiting); requests
-  also conformance and bodies, and what names it;
+  of conformance and bodies, those marked ``smoke``: one for each promise, and one for each exit of
+  the loop (success, give-up, the caller's exception, cancellation while sending and while sleeping,
+  closed while waiting), and requests what names it;
 - ``-m smoke`` runs those on these lanes, ``-k httpx2`` all that httpx2 runs;
 - httpx on trio and httpx2 on asyncio, the same code once more, run where a test names them;
 - ``pytest.mark.adapters(*words)`` takes the lanes that have all these words;
@@ -45,8 +45,8 @@ LANES = [
     Urllib3Lane(),
     AiohttpLane(),
 ]
-SMOKE_ONLY = ("httpx2-sync", "httpx2-trio", "requests")
-OF_REQUESTS = ("test_conformance", "test_bodies")  # its own encoding of bodies, its own errors
+NOT_FULL = ("httpx2-sync", "httpx2-trio", "requests")
+ON_ALL = ("test_conformance", "test_bodies")  # what may be sent again, and whole or not at all
 
 
 def lane_of(name):
@@ -61,10 +61,8 @@ def parametrize(metafunc):
         marks.get(mark.name, []).extend(mark.args or [mark.name])
     words, names = set(marks["adapters"]), marks["lanes"]
     wanted = {lane.id for lane in LANES if lane.is_full} | ({"requests"} & words)
-    if marks["smoke"]:
-        wanted.update(SMOKE_ONLY)
-    elif metafunc.module.__name__.rpartition(".")[2].startswith(OF_REQUESTS):
-        wanted.add("requests")
+    if marks["smoke"] or metafunc.module.__name__.rpartition(".")[2].startswith(ON_ALL):
+        wanted.update(NOT_FULL)
     chosen = [lane_of(name) for name in names] or [
         lane for lane in LANES if words <= lane.words and lane.id in wanted
     ]
