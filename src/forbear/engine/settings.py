@@ -162,7 +162,7 @@ class Settings:
             or self.makes_keys
         )
 
-    def load(self, adapter: str) -> None:
+    def load(self, adapter: str, streams: str = "streams") -> None:
         """Load the parts of an adapter's package that only some options need.
 
         Not in the middle of a call, where an import may wait for a lock or find the interpreter
@@ -175,7 +175,8 @@ class Settings:
         if self.inspects_responses:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:
-            import_module(f"{adapter}.streams")
+            import_module("forbear.engine.streams")
+            import_module(f"{adapter}.{streams}")
 
     def _take_limits(self, given: Mapping[str, Any]) -> None:
         strategy = given["strategy"]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.headers.fields import SSE
+from .bodies import read_briefly
 from .clock import SYSTEM_CLOCK
+from .frames import let_signals_through
 from .reading import WHOLE
 from .settings import OFF
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
     from ..core.policy import RetryPolicy
     from .port import StreamPort
-    from .reading import Ending
+    from .reading import Ending, Live
     from .settings import Settings
 
 
@@ -33,6 +35,9 @@ class StreamStart:
         stream: What the response says of its stream.
         policy: Its vendors' error events are failures.
         deadline_in: Seconds until the call's deadline.
+
+    Attributes:
+        ends_at: The instant of the system's clock by which the first event is to be here.
     """
 
     def __init__(
@@ -41,14 +46,14 @@ class StreamStart:
         most, own = options.max_event_bytes, options.first_event_timeout
         self.event = FirstEvent(stream.media, most, policy.vendors)
         self.seconds = min(inf if own is None else own, deadline_in)
-        self._until = SYSTEM_CLOCK.true_monotonic() + self.seconds
+        self.ends_at = SYSTEM_CLOCK.true_monotonic() + self.seconds
         self.is_late = False
 
     def wants_more(self, piece: bytes) -> bool:
         """Take the next piece; is the first event still to come, and in time?"""
         if self.event.feed(piece):
             return False
-        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self._until
+        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self.ends_at
         return not self.is_late
 
     def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
@@ -74,6 +79,26 @@ def stream_start(
     if settings.event_streams is None or stream is None or stream.is_coded:
         return None
     return StreamStart(settings.event_streams, stream, policy, left)
+
+
+async def await_first_event(
+    start: StreamStart, live: Live, port: StreamPort
+) -> tuple[list[bytes], Ending | Exception, Exception | None]:
+    """Read a stream up to its first event, by ``start.ends_at``.
+
+    Returns:
+        What was read, how that ended, and why the attempt has failed.
+    """
+    failure: Exception | None
+    pieces, ending = await read_briefly(live, lambda piece, _: start.wants_more(piece))
+    try:
+        failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
+    except Exception as error:
+        await live.close()
+        ending = failure = error
+    if isinstance(ending, Exception):
+        let_signals_through(ending)
+    return pieces, ending, failure
 
 
 def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:

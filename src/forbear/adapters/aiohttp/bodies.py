@@ -25,7 +25,7 @@ from ...engine.calls import body_is_late
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.port import AsyncPort, StreamPort
-from ...engine.reading import Nothing
+from ...engine.reading import LATE, Nothing
 from ...engine.resume import Resumable
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...core.outcome import FailureKind
+    from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
-    from ...engine.reading import Ending, Source
+    from ...engine.reading import Ending, PrefetchResult, Source
 
     class AiohttpPort(AsyncPort[ClientResponse], StreamPort, Protocol):
         """The port of one middleware (port.py)."""
@@ -145,6 +146,22 @@ def put_back(
     """Let a body give what was read of it, and then go on as that has ended."""
     again = aiohttp.ClientPayloadError("the body has broken before")
     response.content = Replaced(rest_of(pieces, ending, Live(backstop, response), again))
+
+
+async def await_first_event(
+    port: AiohttpPort, response: ClientResponse, policy: RetryPolicy
+) -> PrefetchResult:
+    """Read a stream of events up to its first event, and put it back; None: it is none."""
+    from ...engine import streams  # the option has loaded it
+
+    lines = response.raw_headers  # of the deadline the backstop takes care
+    start = streams.stream_start(port.settings, policy, response.status, lines, inf)
+    if start is None or response.method == "HEAD":
+        return None
+    live = Live(port.backstop, response, start.ends_at)
+    pieces, ending, failure = await streams.await_first_event(start, live, port)
+    put_back(port.backstop, response, pieces, ending)
+    return LATE if failure is None else failure
 
 
 def watch_body(

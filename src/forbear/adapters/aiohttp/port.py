@@ -86,7 +86,7 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0])
+        settings.load(__name__.rpartition(".")[0], streams="bodies")
         self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -255,7 +255,7 @@ class AiohttpPort:
         """
         content = response.content
         if self.awaits_events:
-            from .streams import await_first_event  # loaded with the option
+            from .bodies import await_first_event
 
             found = await await_first_event(self, response, policy)
             if found is not None:
