@@ -269,6 +269,14 @@ async def test_an_encoded_download_is_not_resumed(server):
     assert len(server.requests()) == 1
 
 
+async def test_a_line_may_be_as_long_as_the_sessions_buffer_allows(server):
+    """Also of a body that can be resumed, which is read through a reader of forbear's."""
+    server.script("/lines", answer(200, body=b"x" * 300_000 + b"\n", headers={"ETag": '"v1"'}))
+    async with session_of(retrying(), read_bufsize=2**18) as session:
+        async with session.get(server.url + "/lines") as response:
+            assert len(await response.content.readline()) == 300_001
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 NO = OSError(111, "no")

@@ -265,7 +265,7 @@ def answered(request, status, lines, content):
     response.status, response.reason, response._closed = status, "", False
     parts = [content] if content and request.method != "HEAD" else []
 
-    response.content = Live(Parts(parts))
+    response.content = Live(aiohttp.streams.EMPTY_PAYLOAD, Parts(parts))
     response.content.on_eof(response._response_eof)
     return response
 

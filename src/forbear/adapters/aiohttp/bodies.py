@@ -16,6 +16,7 @@ from weakref import ref
 
 import aiohttp
 from aiohttp import ClientResponse
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from ...core.call import RECORD
 from ...core.headers.fields import begins_events
@@ -113,10 +114,12 @@ class NoConnection:
 
 
 class Replaced(aiohttp.StreamReader):
-    """A reader that gives what a source reads."""
+    """A reader in place of another one that gives what a source reads."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(NoConnection(), 2**16, loop=get_running_loop())  # type: ignore[arg-type]
+    def __init__(self, content: aiohttp.StreamReader, source: Source) -> None:
+        # No line that it reads may be longer than twice this.
+        limit = PIECE if content is EMPTY_PAYLOAD else content.get_read_buffer_limits()[0]
+        super().__init__(NoConnection(), limit, loop=get_running_loop())  # type: ignore[arg-type]
         if isinstance(source, PutBack):  # it is here at once, as what aiohttp has received
             for piece in source.pieces:
                 self.feed_data(piece)
@@ -145,7 +148,8 @@ def put_back(
 ) -> None:  # fmt: skip
     """Let a body give what was read of it, and then go on as that has ended."""
     again = aiohttp.ClientPayloadError("the body has broken before")
-    response.content = Replaced(rest_of(pieces, ending, Live(backstop, response), again))
+    source = rest_of(pieces, ending, Live(backstop, response), again)
+    response.content = Replaced(response.content, source)
 
 
 async def await_first_event(
@@ -189,7 +193,7 @@ def watch_body(
         source = Resumable(port, source, begin, original, events=events)
     elif not is_bounded:
         return
-    response.content = Replaced(source)
+    response.content = Replaced(response.content, source)
 
 
 class AiohttpOriginal:

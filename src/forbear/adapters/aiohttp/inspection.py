@@ -52,7 +52,7 @@ class Inspection:
         """Make a copy of the response that reads from here."""
         copy: Any = object.__new__(type(self.response))
         copy.__dict__ = vars(self.response).copy()
-        copy.content = Replaced(self)
+        copy.content = Replaced(copy.content, self)
         copy._connection = copy._writer = None  # the caller's
         return copy  # type: ignore[no-any-return]
 
