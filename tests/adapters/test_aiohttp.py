@@ -10,13 +10,7 @@ from aiohttp.http_exceptions import ContentEncodingError
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
-from forbear.aiohttp import (
-    CircuitOpenError,
-    RetryMiddleware,
-    classify,
-    unwrap,
-    wrap,
-)
+from forbear.aiohttp import CircuitOpenError, RetryMiddleware, classify, unwrap, wrap
 from forbear.testing import FakeClock, answer
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +40,6 @@ async def fetch(session, method, url, **named):
 
 @pytest.mark.parametrize(("setting", "arrivals"), [(NOW, 4), (False, 2)], ids=["on", "off"])
 async def test_the_session_does_not_repeat_what_was_given_up(server, setting, arrivals):
-    """aiohttp sends an idempotent request once more by itself; that would be four times two."""
     server.script("/thing", *["close"] * 10)
     async with session_of(retrying().with_policy(setting)) as session:
         with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -55,7 +48,6 @@ async def test_the_session_does_not_repeat_what_was_given_up(server, setting, ar
 
 
 async def test_a_redirected_call_has_its_attempts_once(server):
-    """Three retries for both hops: one before the redirect, two after it."""
     server.script("/thing", 503, answer(307, headers={"Location": "/moved"}))
     server.script("/moved", *[503] * 6)
     async with session_of(retrying()) as session:
@@ -80,7 +72,6 @@ async def test_a_generated_key_goes_with_a_redirect_on_its_origin(server):
 
 
 async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
-    """Whatever signs or logs a call runs once; unwrap leaves what was there."""
     seen = []
 
     async def own(request, handler):
@@ -103,20 +94,10 @@ async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
     assert response.status == 503
 
 
-async def test_on_exhausted_raise_is_the_librarys_error_with_the_story(server):
-    server.script("/thing", *[503] * 4)
-    async with session_of(retrying(NOW.replace(on_exhausted="raise"))) as session:
-        with pytest.raises(aiohttp.ClientResponseError) as caught:
-            await fetch(session, "GET", server.url + "/thing")
-        assert not session.connector._acquired
-    assert (caught.value.status, record_of(caught.value).retries) == (503, 3)
-
-
 # --- time -------------------------------------------------------------------------------------
 
 
 async def test_the_sessions_total_ends_the_call(server):
-    """No further attempt, and aiohttp's own error."""
     server.script("/thing", "hang", 200)
     total = aiohttp.ClientTimeout(total=0.2)
     async with session_of(RetryMiddleware(NOW), timeout=total) as session:
@@ -127,19 +108,7 @@ async def test_the_sessions_total_ends_the_call(server):
     assert record_of(caught.value).reason is Reason.DEADLINE
 
 
-@pytest.mark.slow
-async def test_attempt_timeout_does_not_bound_the_body_of_the_caller(server):
-    """It holds from connecting to the end of the head."""
-    server.script("/thing", "hang", "200;body=2;drip=900")
-    policy = NOW.replace(attempt_timeout=0.6)
-    async with session_of(RetryMiddleware(policy, prefetch=0)) as session:
-        response, body = await fetch(session, "GET", server.url + "/thing")
-    assert (response.status, body) == (200, b"01")
-    assert record_of(response).reasons == ("SocketTimeoutError",)
-
-
 async def test_after_attempt_timeout_a_post_is_not_retried(server):
-    """Nobody knows whether it was sent."""
     server.script("/thing", "hang", 200)
     async with session_of(retrying(NOW.replace(attempt_timeout=0.3))) as session:
         with pytest.raises(aiohttp.SocketTimeoutError) as caught:
@@ -150,7 +119,6 @@ async def test_after_attempt_timeout_a_post_is_not_retried(server):
 
 
 async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request(server):
-    """Here the key by which the inner middleware may retry a POST."""
     server.script("/thing", 503, 200)
     outer = retrying(NOW.replace(attempt_timeout=5.0))
     async with session_of(outer, retrying(idempotency=IdempotencyKeys())) as session:
@@ -161,22 +129,8 @@ async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request
     assert None not in keys
 
 
-async def test_a_lost_pool_is_not_retried(server):
-    """Another attempt would wait in the same queue."""
-    server.script("/slow", "200;body=160;drip=150")
-    timeout = aiohttp.ClientTimeout(connect=0.05)
-    connector = aiohttp.TCPConnector(limit=1)
-    async with session_of(retrying(), timeout=timeout, connector=connector) as session:
-        holding = await session.get(server.url + "/slow")
-        with pytest.raises(aiohttp.ConnectionTimeoutError) as caught:
-            await fetch(session, "GET", server.url + "/thing")
-        holding.close()
-    assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
-
-
 @pytest.mark.parametrize("step", [503, "close"])
 async def test_a_session_that_a_hook_closes_ends_the_call(server, step):
-    """What test_close.py says of a wait holds where there is none to end."""
     server.script("/thing", step, 200)
 
     async def close(request, attempt):
@@ -210,7 +164,6 @@ async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path
 
 
 async def test_a_middleware_below_sees_the_body_as_aiohttp_shows_it(server):
-    """Those that sign a request hash its bytes, as aiohttp's own for digest authentication does."""
     seen = []
 
     async def sign(request, handler):
@@ -241,8 +194,6 @@ async def test_a_form_with_a_stream_is_sent_once(server):
 
 
 async def test_what_the_callers_own_generator_raises_is_not_retried(server):
-    """It is no failure of the network, though aiohttp says that the connection failed."""
-
     class Broken:
         async def __aiter__(self):
             yield b"x"
@@ -259,7 +210,6 @@ async def test_what_the_callers_own_generator_raises_is_not_retried(server):
 
 
 async def test_an_encoded_download_is_not_resumed(server):
-    """aiohttp decodes while it reads: its bytes are not those that a range counts."""
     packed = gzip.compress(bytes(range(256)) * 4_000, compresslevel=0)
     headers = {"Content-Encoding": "gzip", "ETag": '"v1"'}
     server.script("/file", answer("cut:500000", body=packed, headers=headers), 200)

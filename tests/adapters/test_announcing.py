@@ -30,7 +30,6 @@ def said(server, name="retry-attempt"):
 
 @pytest.mark.smoke
 async def test_retries_say_which_attempt_they_are(adapter, server, quick):
-    """Attempts are numbered from 1 and the first one says nothing; each says its number once."""
     server.script("/thing", 503, 503, "close", 200)
     async with adapter.client(policy=NOW, announce_attempts=True, **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing", headers={"X-Own": "1"})
@@ -44,7 +43,6 @@ async def test_retries_say_which_attempt_they_are(adapter, server, quick):
 
 @pytest.mark.parametrize("auth", ["requests", "httpx"])
 def test_what_an_authentication_sends_next_is_no_retry(server, auth):
-    """The answer to a retry was a challenge: the request that meets it is a first attempt."""
     challenge = '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
     server.script("/thing", 503, challenge, 200)
     url = server.url + "/thing"
@@ -66,7 +64,6 @@ def test_what_an_authentication_sends_next_is_no_retry(server, auth):
 
 @pytest.mark.smoke
 async def test_an_answer_that_is_given_up_says_so(adapter, quick):
-    """For whatever reason it carries the two words that SDKs obey; nothing else is changed."""
     for method, said, reason in (
         ("GET", {"X-Own": "kept"}, Reason.ATTEMPTS_EXHAUSTED),
         ("POST", {}, Reason.METHOD_NOT_REPLAYABLE),
@@ -83,7 +80,6 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
 
 @pytest.mark.adapters("stacks")
 async def test_a_stack_of_two_obeys_the_mark_below(adapter, quick):
-    """The forbear above takes the mark for the server's word and adds no attempt."""
     inner = adapter.watched([503])
     policy = NOW.replace(max_attempts=2)
     below = adapter.transport(inner, policy=policy, stop_outer_retries=True, **quick)

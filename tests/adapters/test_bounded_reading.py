@@ -19,7 +19,6 @@ def test_what_is_no_gzip_stays_as_it_is():
 
 
 def test_zstd_is_undone_by_whatever_the_client_has_loaded(monkeypatch):
-    """Frame by frame, and never much more than is shown."""
     zstd = pytest.importorskip("backports.zstd")
     two = zstd.compress(b"first") + zstd.compress(b"x" * 10_000_000)
     monkeypatch.delitem(sys.modules, "zstandard", raising=False)

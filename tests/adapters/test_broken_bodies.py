@@ -53,7 +53,6 @@ def reset(adapter):
 
 @pytest.mark.smoke
 async def test_a_small_document_that_breaks_is_requested_again(adapter, options):
-    """All that the caller gets is the second response, byte for byte."""
     later = {"Date": "now", "X-Request-Id": "2"}
     for headers, chunks, more in (
         (JSON, [b"abcdef"], {}),
@@ -76,7 +75,6 @@ async def test_a_small_document_that_breaks_is_requested_again(adapter, options)
 
 
 async def test_of_another_response_nothing_is_handed_out(adapter, options):
-    """The error that broke the first one stands, and tells of both."""
     same = {"headers": JSON}
     for chunks, more in (
         ([b"abcxef"], same),
@@ -114,7 +112,6 @@ FEED = {"headers": {**KNOWN, "Content-Type": "text/event-stream"}}
 
 @pytest.mark.smoke
 async def test_what_is_not_requested_again_breaks_as_without_forbear(adapter, options):
-    """By the library's own error, without a note."""
     known, document = {"headers": KNOWN}, {"headers": JSON}
     for method, more, answer in (
         ("POST", {}, document),  # executed
@@ -133,7 +130,6 @@ async def test_what_is_not_requested_again_breaks_as_without_forbear(adapter, op
 
 @pytest.mark.smoke
 async def test_a_small_body_of_a_post_that_breaks_is_handed_over_with_its_head(adapter, options):
-    """It was executed, so it is not sent again; the caller reads what came, and then the error."""
     broken = ([b"ab", b"c", b"d"], reset(adapter), {"headers": KNOWN})
     inner = Bodies(adapter, options["clock"], broken)
     got, record = await broken_off(adapter, inner, options, "POST")

@@ -53,7 +53,6 @@ def options(clock):
 @pytest.mark.smoke
 @BOTH
 async def test_a_retry_is_spent_once_and_the_last_failure_not(adapter, options, step):
-    """Three attempts: two may be followed by another, the third may not."""
     budget = Counted(9)
     async with adapter.client([step], budget=budget, **options) as client:
         outcome = await outcome_of(adapter, client)
@@ -64,8 +63,6 @@ async def test_a_retry_is_spent_once_and_the_last_failure_not(adapter, options, 
 @pytest.mark.smoke
 @BOTH
 async def test_a_budget_that_raises_loses_nothing(adapter, options, step, caplog):
-    """Logged once by its class; the call ends with what it has."""
-
     def fail(*arguments):
         raise OSError("secret://host")
 
@@ -82,8 +79,6 @@ async def test_a_budget_that_raises_loses_nothing(adapter, options, step, caplog
 
 @one_lane
 async def test_a_budget_that_cannot_deposit_loses_nothing(adapter, options, caplog):
-    """Neither the answer of the first attempt nor the permit of a probe."""
-
     def fail(*arguments):
         raise ZeroDivisionError
 

@@ -1,8 +1,6 @@
 """P6 under cancellation: nothing stays open and nothing stays taken."""
 
 import asyncio
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -70,7 +68,6 @@ async def cancel_when(event, adapter, client):
 )
 @pytest.mark.smoke
 async def test_cancelled_while_sending(adapter, budget, steps, clock):
-    """Failed responses are closed; a retry that was sent stays paid for."""
     inner = Stuck(adapter, steps)
     options = {"policy": RetryPolicy(backoff=Fixed(0)), "budget": budget, "clock": clock}
     async with adapter.client(inner, **options) as client:
@@ -84,7 +81,6 @@ async def test_cancelled_while_sending(adapter, budget, steps, clock):
 @pytest.mark.parametrize("steps", [[503, 200], ["connect_error", 200]], ids=["answer", "error"])
 @pytest.mark.smoke
 async def test_cancelled_while_sleeping(adapter, budget, steps):
-    """A wait ends at once and leaves nothing; the retry that it was for is given back, not sent."""
     inner = adapter.watched(steps)
     sleeping = anyio.Event()
 
@@ -103,7 +99,6 @@ async def test_cancelled_while_sleeping(adapter, budget, steps):
 
 
 async def test_a_scope_around_the_call_is_not_taken_for_our_deadline(adapter):
-    """A caller's own cancel scope ends the call as a cancellation; ours as DeadlineExceeded."""
     inner = Stuck(adapter, [])
     async with adapter.client(inner, policy=RetryPolicy(total_timeout=60)) as client:
         with anyio.move_on_after(0.03) as scope:
@@ -131,18 +126,3 @@ async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quic
         assert inner.answering.closings == [1]
 
     assert 0.1 <= await quickest(run, bound=0.17) <= 0.17
-
-
-async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
-    """httpcore 1.0.9 keeps a connection that was never begun if its request is cancelled then."""
-    begun = SimpleNamespace(_connection=SimpleNamespace())
-    lost = SimpleNamespace(_connection=None, _connect_failed=False)
-    inner = Stuck(adapter, [])
-    kind = type("Pool", (SimpleNamespace,), {"__module__": "httpcore"})
-    inner._pool = kind(
-        _optional_thread_lock=nullcontext(), _requests=[], _connections=[begun, lost]
-    )
-    async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.2)) as client:
-        with pytest.raises(adapter.DeadlineExceeded):
-            await adapter.call(client, "GET", URL)
-    assert lost._connect_failed

@@ -8,8 +8,6 @@ import pytest
 
 from forbear import Fixed, RetryPolicy, record_of
 
-from .foreign import Foreign
-
 pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
@@ -54,10 +52,6 @@ def note_waits(waiting):
 @pytest.mark.smoke
 @pytest.mark.parametrize("closing", ["shut", "close"])
 async def test_a_call_waiting_after_an_answer_raises(adapter, budget, elapsed, closing):
-    """Whether that or the library's client is closed. The answer was let go of before the wait, so
-    the library's own error has its story; a held call has it (test_holding.py). The retry is given
-    back.
-    """
     if (adapter.name, closing) == ("aiohttp", "close"):
         return  # its session wakes nobody: test_aiohttp.py
     inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
@@ -74,61 +68,7 @@ async def test_a_call_waiting_after_an_answer_raises(adapter, budget, elapsed, c
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
-@pytest.mark.smoke
-async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
-    """The library's own error comes out with its story; its retry is given back."""
-    waiting = []
-    steps, noting = ["read_timeout", 200], note_waits(waiting)
-    async with adapter.client(steps, policy=LONG, budget=budget, on_event=noting) as client:
-        (error,) = await close_while_waiting(adapter, client, waiting)
-    assert type(error) is adapter.read_timeout
-    assert record_of(error).reasons == (adapter.read_timeout.__name__,)
-    assert any("forbear" in note for note in error.__notes__)
-    assert budget.tokens(ORIGIN, 0.0) == 20
-
-
-@pytest.mark.adapters("httpx-family")
-@pytest.mark.smoke
-async def test_closing_the_client_closes_the_inner_transport_once(adapter):
-    """close() reaches what is below, and leaving a with block as well."""
-
-    class Counting(Foreign):
-        closed = entered = 0
-
-        def __enter__(self):
-            self.entered += 1
-
-        def __exit__(self, *exception):
-            self.closed += 1
-
-        close = __exit__
-
-        async def __aenter__(self):
-            self.entered += 1
-
-        async def __aexit__(self, *exception):
-            self.closed += 1
-
-        aclose = __aexit__
-
-    for in_block in (False, True):
-        inner = Counting(lambda request: adapter.library.Response(200))
-        client = adapter.bare_client(transport=adapter.transport(inner))
-        if not in_block:
-            await adapter.call(client, "GET", URL)
-            await adapter.close(client)
-        elif adapter.is_async:
-            async with client:
-                await adapter.call(client, "GET", URL)
-        else:
-            with client:
-                await adapter.call(client, "GET", URL)
-        assert (inner.entered, inner.closed) == (in_block, 1)
-
-
 async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter, elapsed):
-    """close() between the failure and the wait: no lost wake-up."""
-
     def closes(event):
         if event.name == "retry_scheduled":
             if adapter.is_async:

@@ -170,7 +170,6 @@ async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
 
 
 async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapter, server):
-    """One slot only: the request for the rest would wait for ever."""
     server.script("/file", "cut:100000;body=200000;etag=a", "200;body=200000;etag=a")
     limit = bulkhead()
     async with adapter.client(policy=QUICK, concurrency=limit) as client:
@@ -193,7 +192,6 @@ def adapter_content(response):
 async def test_before_attempt_may_send_requests_through_its_own_client(
     adapter, server, quick, takes
 ):
-    """The only slot, and the permit of a circuit that is half-open, are taken after it."""
     server.script("/x", 503, 200)
     server.script("/login", 200)
     limit = bulkhead()
@@ -235,7 +233,6 @@ async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
 @pytest.mark.smoke
 @pytest.mark.adapters("async")
 async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
-    """Cancelled in the queue, while it is sent, and at the very moment that it has its turn."""
     limit = bulkhead()
     with Counting(allowed=10, seconds=0.2) as server:
         async with adapter.client(concurrency=limit) as client:
@@ -252,52 +249,6 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
             assert adapter.status(await adapter.call(client, "GET", server.url)) == 200
 
 
-@pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx-trio", "requests", "urllib3")
-async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
-    limit = bulkhead()
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
-        async with adapter.client(concurrency=limit) as client:
-            first = await adapter.open(client, "GET", server.url)
-            outcomes = []
-
-            async def other(n):
-                if n == 0:
-                    try:
-                        await adapter.call(client, "GET", server.url)
-                    except Exception as error:
-                        outcomes.append(error)
-                else:
-                    while limit.waiting() == 0:
-                        if adapter.is_async:
-                            await anyio.sleep(0.01)
-                        else:
-                            time.sleep(0.01)
-                    retrying = adapter.retrying(client)
-                    getattr(retrying, "port", retrying).settings.sleeper.close()
-
-            await adapter.together(2, other)
-            assert len(outcomes) == 1
-            assert limit.waiting() == 0
-            await adapter.close(first)
-    assert is_free(limit)
-
-
-@pytest.mark.lanes("httpx-sync")
-async def test_a_redirect_after_a_retry_takes_a_slot(adapter):
-    limit, peaks, statuses = bulkhead(), [], [503, 302, 200]
-
-    def inner(request):
-        peaks.append(limit.in_flight())
-        return httpx.Response(statuses.pop(0), headers={"Location": "/next"}, content=b"")
-
-    transport = RetryTransport(httpx.MockTransport(inner), policy=QUICK, concurrency=limit)
-    with httpx.Client(transport=transport, follow_redirects=True) as client:
-        assert client.get("http://api.example.com/").url.path == "/next"
-    assert peaks == [1, 1, 1]
-    assert is_free(limit)
-
-
 def broken_scope(request):
     raise OSError("a table of tenants is gone")
 
@@ -312,7 +263,6 @@ def broken_scope(request):
     ids=["tenant", "all", "broken"],
 )
 async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
-    """One that raises is logged once, and its calls share those of their server."""
     limit = bulkhead(scope=scope, max_waiting=0)
     with Counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()

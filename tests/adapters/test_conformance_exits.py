@@ -33,7 +33,6 @@ def left(budget, quick):
 
 @pytest.mark.smoke
 async def test_success_at_once(adapter, quick, budget):
-    """A plain success takes nothing, and its response is the caller's to close."""
     inner = adapter.watched([200])
     async with adapter.client(inner, budget=budget, **quick) as client:
         response = await adapter.open(client, "GET", URL)
@@ -45,7 +44,6 @@ async def test_success_at_once(adapter, quick, budget):
 
 @pytest.mark.smoke
 async def test_success_after_retries(adapter, quick, budget):
-    """Sent retries are paid for; failed responses are closed, the last one is the caller's."""
     inner = adapter.watched([503, "read_timeout", (502, {}, b"sorry"), (200, {}, b"fine")])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
@@ -80,7 +78,6 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
 
 
 async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter, server, quick):
-    """A call that is saved in an ``except`` block: what is re-raised still says where it began."""
     server.script("/thing", "reset", 200)
 
     def begin():
@@ -103,7 +100,6 @@ async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter,
 
 @pytest.mark.smoke
 async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, budget):
-    """Attempts exhausted: the caller gets the last answer with its body, the others are closed."""
     inner = adapter.watched([(503, {}, b"sorry %d" % n) for n in range(4)])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
@@ -116,7 +112,6 @@ async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, bud
 
 @pytest.mark.smoke
 async def test_giving_up_raises_the_last_error(adapter, quick, budget):
-    """Attempts exhausted by errors: the library's own last exception."""
     inner = adapter.watched([503, "read_timeout", 503, "connect_error"])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         with pytest.raises(adapter.connect_error):
@@ -126,7 +121,6 @@ async def test_giving_up_raises_the_last_error(adapter, quick, budget):
 
 
 async def test_a_refusal_takes_nothing(adapter, quick, budget):
-    """Whatever refuses a retry does so before a token is taken."""
     for answer, policy, reason in (
         ((503, {"Retry-After": "3600"}), STEADY, Reason.RETRY_AFTER_TOO_LONG),
         ((503, {"x-should-retry": "false"}), STEADY, Reason.SERVER_SAID_NO),
@@ -145,7 +139,6 @@ async def test_a_refusal_takes_nothing(adapter, quick, budget):
 @pytest.mark.parametrize("attempt", [1, 2])
 @pytest.mark.smoke
 async def test_the_callers_own_exception(adapter, server, quick, budget, attempt):
-    """An error of the caller's body iterator comes out as it is, at once, whatever its class."""
     own = OSError("the disk is gone")
     readings = 0
 
@@ -179,7 +172,6 @@ async def test_the_callers_own_exception(adapter, server, quick, budget, attempt
 
 @pytest.mark.smoke
 async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
-    """A class that is not in the table, from an inner transport or below it, comes out as it is."""
     own = RuntimeError("a bug")
     inner = adapter.watched([503, own])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
@@ -194,7 +186,6 @@ async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
 @pytest.mark.adapters("sync")
 @pytest.mark.smoke
 async def test_keyboard_interrupt_while_sleeping(adapter, budget):
-    """Ctrl-C during a wait gets through at once, and the retry that was not sent is given back."""
     inner = adapter.watched([503, 200])
     clock = Interrupted()
     async with adapter.client(inner, budget=budget, policy=STEADY, clock=clock) as client:
@@ -207,7 +198,6 @@ async def test_keyboard_interrupt_while_sleeping(adapter, budget):
 
 @pytest.mark.smoke
 async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
-    """KeyboardInterrupt and SystemExit in the middle of an attempt pass through."""
     for stop in (KeyboardInterrupt, SystemExit):
         for attempt in (1, 2):
             before = left(budget, quick)
@@ -224,7 +214,6 @@ async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
 
 @pytest.mark.smoke
 async def test_four_attempts_use_one_connection(adapter, server, quick):
-    """A failed response with a small body is read, so that its connection can be used again."""
     server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)
     async with adapter.client(**quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -262,8 +251,6 @@ async def test_a_large_or_slow_failed_body_is_not_read(adapter, server, quickest
 
 @pytest.mark.adapters("httpx-family")
 async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
-    """An inner transport of the user's own may stream for ever, and not care that it is closed."""
-
     class Endless(adapter.library.SyncByteStream, adapter.library.AsyncByteStream):
         def __iter__(self):
             while True:
@@ -285,7 +272,6 @@ async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
 
 
 async def test_draining_keeps_the_deadline(adapter, server, quickest):
-    """The last moments before the deadline are not spent on a body nobody will read."""
     server.script("/thing", "503;body=64;drip=400")
     policy = RetryPolicy(total_timeout=0.1, backoff=Fixed(0))
 
@@ -311,7 +297,6 @@ FAULTS = {
 @pytest.mark.adapters("httpx-family")
 @pytest.mark.parametrize("name", FAULTS)
 async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, quick, name):
-    """After any faults no connection is busy or queued for, and closing the client frees them."""
     server.script("/thing", *FAULTS[name])
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     settings = adapter.reading_for(0.08) if name == "hang" else {}
@@ -340,7 +325,6 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
     ],
 )
 async def test_a_pool_of_one_never_deadlocks(adapter, server, quick, step, is_read):
-    """Whatever failed, its connection is back before the next attempt asks for one; twice."""
     server.script("/thing", step, step, 200)
     async with adapter.client(**adapter.pool_of(1), **quick) as client:
         for _ in range(2):

@@ -86,7 +86,6 @@ async def test_with_a_budget_retries_are_a_tenth_of_traffic(adapter, quick):
 
 
 async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
-    """Two transports, one budget of 5: five retries between them."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=5)
     policy = RetryPolicy(max_attempts=4, backoff=Fixed(0))
     options = {"budget": budget, "policy": policy, **quick}

@@ -19,7 +19,6 @@ URL = "http://api.example.com/orders"
 
 @pytest.mark.smoke
 async def test_lifecycle_of_keys(adapter, server, quick):
-    """K7: one key for all attempts of a logical request, and another for the next one."""
     for case in LIFECYCLES:
         found, expected = [], case["expect"]
         for number, planned in enumerate(case["inputs"]["calls"]):
@@ -44,7 +43,6 @@ async def test_lifecycle_of_keys(adapter, server, quick):
 
 
 async def test_keys_are_generated_for_post_and_patch_only(adapter, quick):
-    """Giving IdempotencyKeys turns generation on for the two methods that the draft names."""
     inner = adapter.watched([200])
     async with adapter.client(inner, idempotency=IdempotencyKeys(), **quick) as client:
         for method in ("POST", "PATCH", "GET", "PUT", "DELETE", "LOCK"):
@@ -55,7 +53,6 @@ async def test_keys_are_generated_for_post_and_patch_only(adapter, quick):
 
 
 async def test_an_empty_key_is_replaced(adapter, quick):
-    """K7: an empty or blank key header counts as absent, and is replaced, not doubled."""
     # requests refuses blanks.
     for given in ["", '""', *["  "] * ("blank-headers" in adapter.words)]:
         inner, keys = adapter.watched([503, 200]), IdempotencyKeys()
@@ -80,7 +77,6 @@ GIVEN = [
     "options", [{"idempotency": IdempotencyKeys()}, {}], ids=["generating", "not"]
 )
 async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, options):
-    """A recognised key is never replaced or doubled, and makes the POST safe on every attempt."""
     for given in GIVEN:
         inner = adapter.watched([503, 503, 200])
         async with adapter.client(inner, policy=NOW, **options, **quick) as client:
@@ -98,7 +94,6 @@ AMAZON = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"
 
 
 async def test_style_profile_and_header_of_generated_keys(adapter, quick):
-    """The key is written as the vendor wants it, under its name, and it makes the POST safe."""
     for options, name, pattern in (
         ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
         ({"profile": "amazon-pay"}, "Idempotency-Key", AMAZON),
@@ -131,7 +126,6 @@ async def test_repeatable_requests_have_both_their_headers(adapter, quick):
 
 
 async def test_a_further_header_can_be_recognised(adapter, quick):
-    """recognise= names a header that makes a POST safe; the default does not know it."""
     for names, sends in ((("X-Order-Key",), 2), ((), 1)):
         inner = adapter.watched([503, 200])
         keys = IdempotencyKeys(generate=False, recognise=names)
@@ -142,7 +136,6 @@ async def test_a_further_header_can_be_recognised(adapter, quick):
 
 
 async def test_generated_keys_are_limited_to_origins(adapter, quick):
-    """origins= keeps generation to the servers that are known to understand it."""
     inner = adapter.watched([200])
     keys = IdempotencyKeys(origins={"https://pay.example.com"})
     async with adapter.client(inner, idempotency=keys, **quick) as client:
@@ -156,7 +149,6 @@ async def test_generated_keys_are_limited_to_origins(adapter, quick):
     ("took", "answer"), [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)], ids=["wait", "attempt"]
 )
 async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer):
-    """lifetime= is how long the server remembers: a later retry could execute twice."""
     clock, keys = quick["clock"], IdempotencyKeys(lifetime=30)
 
     def first(request):
@@ -172,7 +164,6 @@ async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer
 
 @pytest.mark.adapters("httpx-family")
 async def test_a_generated_key_is_not_left_on_the_callers_request(adapter, quick):
-    """Generated headers go on a copy."""
     async with adapter.client(
         [503, 200], policy=NOW, idempotency=IdempotencyKeys(), **quick
     ) as client:

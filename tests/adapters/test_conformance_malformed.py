@@ -16,7 +16,6 @@ NOW = RetryPolicy(backoff=Fixed(0))
 
 
 async def test_odd_statuses_are_final(adapter, quick):
-    """Not in the set: handed over."""
     statuses = [600, 999, 499, 100, 0]
     async with adapter.client(statuses, **quick) as client:
         assert [(await adapter.call(client, "GET", URL)).status_code for _ in statuses] == statuses
@@ -38,7 +37,6 @@ MAD = [
 
 @pytest.mark.slow
 async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
-    """An answer, or an exception of the library, within a second; and the next call works."""
     server.script("/sane", 200)
     policy, settings = NOW.replace(max_attempts=2), adapter.reading_for(0.5)
     async with adapter.client(policy=policy, settings=settings, **quick) as client:
@@ -52,7 +50,6 @@ async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
 
 @pytest.mark.adapters("httpx-family")
 async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
-    """A server cannot write headers into the next attempt through those of its answer."""
     inner = adapter.watched(
         [(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200]
     )

@@ -36,7 +36,6 @@ def patience(adapter, fault, seconds=0.25):
 
 @pytest.mark.smoke
 async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server, quick):
-    """A request that is not safe to repeat is executed at most once by the server."""
     for number, (fault, executed) in enumerate(FAULTS):
         path = f"/orders/{number}"
         server.script(path, fault, 200)
@@ -58,7 +57,6 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
 
 @pytest.mark.smoke
 async def test_a_post_that_was_only_throttled_is_saved(adapter, server, quick):
-    """With unexecuted_statuses={429} a 429 is retried, whole; what is lost afterwards is raised."""
     policy = RetryPolicy(unexecuted_statuses={429})
     throttled = ["429;retry-after=0"] * 2
     server.script("/orders", *throttled, 200)
@@ -102,7 +100,6 @@ async def test_idempotent_methods_are_saved(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick):
-    """A POST that carries an idempotency key succeeds, and its effect happens once."""
     faults = ["503", "429;retry-after=0", "408", "425", "500", "reset", "close", "reset-head"]
     faults += ["garbage;executes=1", "hang;executes=1", "drip;interval=300;executes=1"]
     for number, fault in enumerate([*faults, "early:503:1000"]):
@@ -119,7 +116,6 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
 
 @pytest.mark.slow
 async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, server):
-    """409 while the first request is worked on: wait and repeat, same key, one execution."""
     server.script("/orders", "200;delay=600")
     async with adapter.client(
         settings=adapter.reading_for(0.2), policy=RetryPolicy(backoff=Fixed(0.1), max_attempts=20)
@@ -135,7 +131,6 @@ async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, 
 
 
 async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, server, quick):
-    """K7: after 400, 409 and 422 the same logical request never comes back under another key."""
     for status, sends in ((400, 1), (409, 4), (422, 1)):
         path = f"/orders/{status}"
         server.script(path, status)
@@ -148,7 +143,6 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
 
 
 async def test_replayed_error_is_final(adapter, server, quick):
-    """Idempotent-Replayed on an error: the same key would bring the same stored answer again."""
     server.script("/orders", "500;executes=1")
     async with adapter.client(**quick) as client:
         response = await adapter.call(
@@ -162,7 +156,6 @@ async def test_replayed_error_is_final(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick):
-    """Never an empty or half body on a later attempt: what was read to its end has one digest."""
     whole = len(BODY), hashlib.sha256(BODY).hexdigest()
     faults = ["reset", "close", "503", "429;retry-after=0", "garbage", "early:503:1000", "hang"]
     for number, fault in enumerate(faults):
@@ -183,7 +176,6 @@ async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, server, quick):
-    """A closed idle connection costs a GET one retry; a POST without a key is the caller's."""
     server.script("/thing", "200", "stale", "stale")
     async with adapter.client(**quick) as client:
         await adapter.call(client, "GET", server.url + "/thing")
@@ -203,7 +195,6 @@ async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, ser
     [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "order-17"}, 2)],
 )
 async def test_a_truncated_answer_is_a_failure(adapter, server, quick, method, headers, sent):
-    """If it is read inside, and safe to repeat; a keyless POST gets the library's own error."""
     options = {**adapter.pool_of(1), **quick}
     faults = ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"]
     async with adapter.client(**options) as client:

@@ -29,7 +29,6 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
 
 
 async def test_a_wait_that_the_server_asks_for_is_kept(adapter, server, quick):
-    """The seconds of Retry-After, and half of a quarter of them on top."""
     server.script("/thing", "503;retry-after=2", 200)
     async with adapter.client(**quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -57,7 +56,6 @@ WAITS = [
 
 @pytest.mark.smoke
 async def test_the_wait_is_the_servers_where_it_names_one_and_else_the_policys(adapter, quick):
-    """Delay = hint + spread, without the schedule's own wait on top; else the schedule's."""
     for policy, answer, slept in WAITS:
         quick["clock"] = FakeClock()  # begins at 2026-01-01 00:00:00 UTC
         async with adapter.client([answer, 200], policy=policy, **quick) as client:
@@ -68,7 +66,6 @@ async def test_the_wait_is_the_servers_where_it_names_one_and_else_the_policys(a
 
 @pytest.mark.smoke
 async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, server, quick):
-    """The caller has the answer now, the server gets no request; the hour is on record."""
     server.script("/thing", "503;retry-after=3600;body=5", 200)
     async with adapter.client(policy=RetryPolicy(max_retry_after=30), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -83,7 +80,6 @@ async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, serve
 
 @pytest.mark.smoke
 async def test_the_servers_explicit_no_is_obeyed(adapter, quick):
-    """A server that says "do not retry" is not asked again, also with hints="ignore"."""
     for hints in ("obey", "ignore"):
         for name, value in (
             ("x-should-retry", "false"),
@@ -104,7 +100,6 @@ async def test_the_servers_explicit_no_is_obeyed(adapter, quick):
 @pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])
 @pytest.mark.smoke
 async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
-    """total_timeout is the longest a call can last; it ends as a timeout from the library's own."""
     server.script("/thing", fault)
     errors = []
     async with adapter.client(policy=RetryPolicy(total_timeout=0.1)) as client:
@@ -141,7 +136,6 @@ async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
 
 @pytest.mark.smoke
 async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, quick):
-    """Refused at once: the answer that came is returned, with the uncut delay on record."""
     async with adapter.client(
         [(503, {"Retry-After": "20"})], policy=RetryPolicy(total_timeout=10), **quick
     ) as client:
@@ -153,7 +147,6 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
 
 
 async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter, quick):
-    """After an error without an answer the library's own error comes out, not ours."""
     options = {"policy": RetryPolicy(total_timeout=1, backoff=Fixed(2)), **quick}
     async with adapter.client(["connect_error"], **options) as client:
         with pytest.raises(adapter.connect_error) as caught:
@@ -165,7 +158,6 @@ async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter
 @pytest.mark.parametrize("how", ["total_timeout", "deadline"])
 @pytest.mark.smoke
 async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
-    """A call that begins after its deadline raises at once, and the server sees nothing."""
     server.script("/thing", 200)
     policy = RetryPolicy(total_timeout=0.0 if how == "total_timeout" else None)
     async with adapter.client(policy=policy) as client:
@@ -180,7 +172,6 @@ async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
 
 
 async def test_elapsed_on_the_record_is_the_time_it_took(adapter, server):
-    """The record's durations are those of a stop-watch."""
     server.script("/thing", "503;delay=50", 200)
     async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.03))) as client:
         began = time.monotonic()

@@ -86,7 +86,6 @@ def carried(server, path="/thing"):
     ],
 )
 async def test_a_retry_carries_what_the_jar_says_by_then(adapter, server, sets, then):
-    """Set, replaced, deleted, for other paths: also in the attempt and the call after it."""
     server.script("/", setting(200, "a=1"))
     server.script("/thing", setting(503, sets), 503, 200)
     async with Known(adapter) as client:
@@ -137,7 +136,6 @@ async def test_a_retry_carries_what_the_bare_client_would_send_next(adapter, ser
 
 
 async def test_what_the_caller_does_not_get_is_kept_too(adapter, server):
-    """The last response of a call that raises."""
     server.script("/thing", 503, 503, setting(503, "route=b"), 200)
     async with Known(adapter, policy=NOW.replace(on_exhausted="raise")) as client:
         with pytest.raises(adapter.status_error):
@@ -146,7 +144,6 @@ async def test_what_the_caller_does_not_get_is_kept_too(adapter, server):
 
 
 async def test_a_retry_at_another_server_carries_it(adapter, server):
-    """Origins share what they know: one of them has set it for the host that the caller wrote."""
     server.script("/thing", setting(503, "route=b"))
     with FaultServer() as other:
         other.script("/thing", 200)

@@ -41,7 +41,6 @@ async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
 
 @pytest.mark.smoke
 async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, still):
-    """In the library's own family, with the time left; nothing is sent."""
     inner = adapter.watched([(503, {"Retry-After": "50"}), 200])
     policy = ONCE.replace(max_retry_after=10.0)
     async with adapter.client(inner, policy=policy, cooldown="all", **still) as client:
@@ -58,23 +57,6 @@ async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, s
         still["clock"].advance(20)
         assert await outcome(adapter, client) == 200
     assert still["clock"].sleeps == [10.0]
-
-
-@one_lane
-async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once(adapter, still):
-    inner = adapter.watched([BUSY, 200])
-    async with adapter.client(inner, policy=ONCE, cooldown="all", **still) as client:
-        await outcome(adapter, client)
-        with (
-            forbear.deadline(2.0, clock=still["clock"]),
-            pytest.raises(adapter.DeadlineExceeded) as caught,
-        ):
-            await adapter.call(client, "GET", URL)
-        assert isinstance(caught.value, adapter.timeout_error)
-        assert (caught.value.reason, caught.value.retry_after) == (Reason.DEADLINE, 5.0)
-        assert len(inner.requests) == 1
-        with forbear.deadline(6.0, clock=still["clock"]):
-            assert await outcome(adapter, client) == 200
 
 
 async def after_told(adapter, seconds, steps, budget=None, **fields):
@@ -97,7 +79,6 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
 
 @one_lane
 async def test_a_call_that_was_held_looks_again(adapter):
-    """It waits for what another call was told too, and the story says so."""
     response, clock = await after_told(adapter, 3.0, ["read_error", 200])
     assert clock.sleeps == [4.0]
     assert record_of(response).waits == (4.0,)
@@ -109,7 +90,6 @@ async def test_a_call_that_was_held_looks_again(adapter):
 
 @pytest.mark.smoke
 async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, budget):
-    """The family's refusal, raised from the error of the last attempt; tokens are back."""
     inner = adapter.watched(["connect_error", 200])
     error, _ = await after_told(adapter, 50.0, inner, budget, max_retry_after=10.0)
     assert isinstance(error, adapter.CircuitOpenError)

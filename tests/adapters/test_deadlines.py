@@ -1,23 +1,17 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
-import asyncio
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from contextvars import copy_context
 
-import aiohttp
 import anyio
-import httpx
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
-from forbear.aiohttp import RetryMiddleware
+from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
 from forbear.core.events import RetryScheduled
-from forbear.httpx import AsyncRetryTransport
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -68,14 +62,12 @@ async def send(adapter, transport, timeout):
 async def test_every_phase_asks_for_the_time_left(
     adapter, clock, policy, configured, first, second
 ):
-    """No phase starts with a timeout beyond the deadline, nor beyond the client's own."""
     transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(**policy))
     await send(adapter, transport, configured)
     assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
 
 
 def test_a_block_that_was_left_counts_no_more_in_other_threads(adapter, server, clock):
-    """A pool's worker that was started in a block keeps it, where threads inherit contexts."""
     server.script("/thing", 503)
 
     async def count():
@@ -101,7 +93,6 @@ def test_a_block_that_was_left_counts_no_more_in_other_threads(adapter, server, 
 @pytest.mark.parametrize("phase", ["pool", "read"])
 @pytest.mark.parametrize("whose", ["deadline", "own"])
 async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, phase, whose):
-    """DeadlineExceeded only if the deadline had shortened it; else the library's own itself."""
     name = f"{phase.title()}Timeout"
 
     def stuck(request):
@@ -127,7 +118,6 @@ async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, 
 
 @pytest.mark.smoke
 async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter, server, elapsed):
-    """attempt_timeout is for a client whose own timeouts are longer."""
     server.script("/thing", "hang", 200)
     policy = RetryPolicy(attempt_timeout=0.6, backoff=Fixed(0))
     async with adapter.client(settings=adapter.reading_for(60), policy=policy) as client:
@@ -140,7 +130,6 @@ async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter
 
 @pytest.mark.smoke
 async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quickest):
-    """Waiting for a connection is part of the call: DeadlineExceeded from PoolTimeout."""
     # aiohttp gives a connection back with the last piece, whether that is read or not.
     slow = "body=160;drip=150" if adapter.name == "aiohttp" else "drip=15;chunked=1"
     server.script("/slow", f"200;delay=20;{slow}")
@@ -163,36 +152,11 @@ async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quicke
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 
 
-async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
-    """Pool of 10, 40 callers, 2 rounds that all end at their deadline, then a plain GET answers."""
-    server.script("/hang", "hang")
-    server.script("/thing", 200)
-    ended = []
-    # One by a timeout of each call's own, one by a deadline.
-    bounds = [lambda: forbear.override(total_timeout=0.05), lambda: forbear.deadline(0.05)]
-
-    async def cut_off(n):
-        with bounds[len(ended) // 40 % 2]():
-            try:
-                await adapter.call(client, "GET", server.url + "/hang")
-            except adapter.DeadlineExceeded as error:
-                ended.append(error)
-
-    async with adapter.client(**adapter.pool_of(10), budget=None) as client:
-        for _ in range(2):
-            await adapter.together(40, cut_off)
-        assert len(ended) == 80
-        response = await adapter.call(client, "GET", server.url + "/thing")
-        assert response.status_code == 200
-        assert adapter.is_idle(client)
-
-
 # Nothing is sent after the deadline.
 
 
 @pytest.mark.smoke
 async def test_nothing_is_sent_after_a_hook_that_took_the_time(adapter, quick):
-    """Nor is the retry counted or paid for; the error before it is the cause."""
     budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=5)
     options = {
         "policy": RetryPolicy(total_timeout=3, backoff=Fixed(1)),
@@ -216,7 +180,6 @@ async def test_nothing_is_sent_after_a_hook_that_took_the_time(adapter, quick):
 async def test_nothing_is_sent_after_a_name_that_took_the_time_to_find(
     adapter, server, monkeypatch
 ):
-    """No timeout ends that: a small POST would go out and be executed all the same."""
     server.script("/thing", 200)
     find = socket.getaddrinfo
 
@@ -236,7 +199,6 @@ async def test_nothing_is_sent_after_a_name_that_took_the_time_to_find(
 
 @pytest.mark.parametrize("slow", ["chunk", "end"])
 async def test_a_body_that_is_produced_slowly_is_cut_at_the_deadline(adapter, server, slow):
-    """It is not finished after it: the server never sees a whole request."""
     server.script("/thing", 200)
 
     def body():
@@ -262,7 +224,6 @@ async def test_a_body_that_is_produced_slowly_is_cut_at_the_deadline(adapter, se
 @pytest.mark.adapters("async")
 @pytest.mark.smoke
 async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
-    """It is cut, and what it was to sign is not sent."""
     ended = []
 
     async def hook(request, attempt):
@@ -289,7 +250,6 @@ async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
 
 @pytest.mark.slow
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
-    """total_timeout ends at the hand-over: the caller's stream has the caller's read timeout."""
     # Longer than any timeout that the attempt had. A body that is read ahead is not handed over.
     server.script("/thing", "200;delay=180;body=1;drip=800")
     options = {"prefetch": 0} if "prefetches" in adapter.words else {}
@@ -323,7 +283,6 @@ async def test_the_socket_of_a_response_handed_over_has_the_callers_timeout(
 @pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
 @pytest.mark.smoke
 async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quickest, drip):
-    """forbear.deadline holds for reading a body too: for one that stalls, and one that drips."""
     server.script("/thing", f"200;body=160;drip={drip}")
     async with adapter.client() as client:
 
@@ -332,21 +291,6 @@ async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quic
                 await adapter.call(client, "GET", server.url + "/thing")
 
         assert await quickest(run, bound=0.19) <= 0.19
-
-
-@pytest.mark.smoke
-async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server, quickest):
-    """A stall after the second piece has less time left than the first piece had."""
-    server.script("/thing", "200;body=160;drip=90")
-    more = [{"prefetch": 0}] if "prefetches" in adapter.words else []
-    for options in ({}, *more):  # read ahead, and handed over
-        async with adapter.client(**options) as client:
-
-            async def run(client=client):
-                with forbear.deadline(0.12), pytest.raises(adapter.DeadlineExceeded):
-                    await adapter.call(client, "GET", server.url + "/thing")
-
-            assert await quickest(run, bound=0.17) <= 0.17
 
 
 @pytest.mark.slow
@@ -361,7 +305,6 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
     ],
 )
 async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
-    """Head late, body in drops, of any status, read by us or by the caller."""
     server.script("/thing", step)
     async with adapter.client(policy=RetryPolicy(max_attempts=1)) as client:
 
@@ -380,7 +323,6 @@ async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, 
 
 
 async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, quick):
-    """Its connection serves the next call, which has all the time it takes."""
     server.script("/thing", "200;body=200000", "200;delay=300")
     async with adapter.client(policy=RetryPolicy(max_attempts=1), **quick) as client:
         with forbear.deadline(60.0):
@@ -400,7 +342,6 @@ async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, qui
     "setting", [None, {"max_attempts": 3}, False], ids=["none", "mapping", "off"]
 )
 async def test_nothing_is_written_into_the_callers_objects(adapter, server, quick, setting):
-    """Extensions, timeouts and headers are the same afterwards; draining lowers our copy only."""
     server.script("/thing", "503;body=10", "reset", 200)
     timeout = {"connect": 1.0, "read": 2.0, "write": 3.0, "pool": 4.0}
     extensions = {"timeout": timeout, "mine": object()}
@@ -425,11 +366,6 @@ async def test_nothing_is_written_into_the_callers_objects(adapter, server, quic
 
 @pytest.mark.smoke
 async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, clock):
-    """The next attempt comes at the instant that was decided: the deadline was compared with it.
-
-    Here a listener takes the time; draining or keeping a response takes it in the same place.
-    """
-
     def dawdle(event):
         if isinstance(event, RetryScheduled):
             clock.advance(0.4)
@@ -446,52 +382,3 @@ async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, cloc
     async with adapter.client([503], policy=policy, gate=gate, **options) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 503
     assert clock.monotonic() - began <= 1.2
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("library", ["httpx", "aiohttp"])
-def test_loops_that_take_turns_in_one_thread_keep_their_deadlines(server, library):
-    """And their hedges. The second loop comes in while a call of the first one waits."""
-    server.script("/drip", "drip;interval=5")
-    server.script("/slow", "hang", 200)
-    # The first one leaves a connection in the pool, from which the other loop cannot read.
-    server.script("/quick", 200, "200;close=1")
-    client = two_loops(library)
-    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
-
-    async def call(path, seconds):
-        with forbear.deadline(seconds):
-            return await asyncio.wait_for(client(server.url + path), 60)
-
-    def alternated(path, seconds):
-        task = first.create_task(call(path, seconds))
-        first.run_until_complete(asyncio.sleep(0.05))
-        second.run_until_complete(call("/quick", 50))
-        return first.run_until_complete(task)
-
-    with closing(first), closing(second):
-        if library == "httpx":
-            assert alternated("/slow", 50) == 200
-            assert len(server.requests("/slow")) == 2
-        with pytest.raises(forbear.DeadlineExceeded):
-            alternated("/drip", 0.3)
-
-
-def two_loops(library):
-    """Make what sends one request through one transport, on any loop; returns the status."""
-    if library == "httpx":
-        transport = AsyncRetryTransport(hedge=Hedge(delay=0.2, methods={"GET"}))
-
-        async def get(url):
-            client = httpx.AsyncClient(transport=transport, timeout=None)
-            return (await client.get(url)).status_code
-    else:
-        retry = RetryMiddleware()
-
-        async def get(url):
-            async with aiohttp.ClientSession(middlewares=[retry]) as session:
-                async with session.get(url) as response:
-                    return response.status
-
-    return get

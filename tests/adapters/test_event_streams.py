@@ -55,10 +55,6 @@ def record(adapter, response):
 async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
     adapter, server, quick, is_open, streams
 ):
-    """Each fault to GET, to POST with a key, and to a method that the policy names.
-
-    An empty stream is the stored answer to a key, which the server returns again.
-    """
     policy, events = POLICY.replace(methods={"GET", "PATCH"}), []
     options = {"event_streams": streams, "on_event": [events.append], **quick}
     async with adapter.client(policy=policy, **options) as client:
@@ -95,7 +91,6 @@ ERROR = (
 @pytest.mark.smoke
 @pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
 async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quick, is_open):
-    """Split by the server into pieces of an eighth, one of which ends inside a character."""
     options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
     async with adapter.client(**options) as client:
         fetch = adapter.open if is_open else adapter.call
@@ -112,7 +107,6 @@ async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quic
 @pytest.mark.smoke
 @pytest.mark.parametrize("steps", [[stream()], []], ids=["recovers", "stays"])
 async def test_a_held_call_keeps_the_error_event_and_no_connection(adapter, server, quick, steps):
-    """What follows the error is dropped, so that the only connection is free while it waits."""
     server.script(URL, *[stream(body=ERROR + GOOD * 9)] * 4, *steps)
     policy = ANTHROPIC.replace(max_attempts=9, patience=3.0)
     options = {"policy": policy, "event_streams": EventStreams(), "gate": RetryGate(), **quick}
@@ -155,7 +149,6 @@ def chunk(data):
     ids=["read inside", "ping, streamed"],
 )
 async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_open, begin):
-    """A ping is no event. The shorter of the option's timeout and the client's ends the wait."""
     for seconds, settings in (0.3, {}), (60.0, {"settings": adapter.reading_for(0.3)}):
         streams = EventStreams(first_event_timeout=seconds)
         options = {"policy": ANTHROPIC, "event_streams": streams, **settings, **quick}
@@ -171,34 +164,11 @@ async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_op
             assert adapter.is_idle(client)
 
 
-@pytest.mark.slow
-async def test_the_time_between_two_events_is_the_callers(adapter):
-    """Neither limit holds after the hand-over, though reading has begun before it."""
-    policy = POLICY.replace(total_timeout=0.5, attempt_timeout=0.5)
-    with Pausing((b"data: 1\n\n", 0.8, b"data: 2\n\n")) as server:
-        async with adapter.client(policy=policy, event_streams=EventStreams()) as client:
-            response = await adapter.open(client, "GET", server.url)
-            assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
-            assert adapter.is_idle(client)
-
-
-@pytest.mark.slow
-async def test_a_stream_that_was_requested_again_goes_on_after_its_time_limit(adapter):
-    """It was empty, and the limit held until it was there as a whole."""
-    policy = POLICY.replace(total_timeout=1.0)
-    with Pausing((b"", 0, b""), (b"data: 1\n\n", 1.3, b"data: 2\n\n")) as server:
-        async with adapter.client(policy=policy, random=lambda: 0.0) as client:
-            response = await adapter.open(client, "GET", server.url)
-            assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
-        assert server.asked == 2
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("resume", "begin"), [(False, b": ping\n\n"), (True, b"data: 1\n\n")], ids=["before", "after"]
 )
 async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
-    """Before its first event and after it, with the exception of the deadline."""
     streams = EventStreams(resume=resume)
     with Pausing((begin, None, b"")) as server:
         async with adapter.client(policy=POLICY, event_streams=streams) as client:
@@ -215,7 +185,6 @@ async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
 # No smoke: the oldest urllib3 has no read1(), so it reads past the first event.
 @pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
 async def test_what_follows_the_first_event_is_the_callers(adapter, server, quick, streams):
-    """One request, the client's own error, and each byte once."""
     server.script(URL, stream(f"cut:{len(GOOD) - 3};chunked=1"), stream())
     async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
         response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
@@ -229,7 +198,6 @@ async def test_what_follows_the_first_event_is_the_callers(adapter, server, quic
 @pytest.mark.smoke
 @pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
 async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams):
-    """The caller gets what the bare client gives."""
     async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
         for is_open in (False, True):
             server.script(URL, stream(body=b""))
@@ -245,7 +213,6 @@ async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams
 
 @pytest.mark.smoke
 async def test_a_compressed_stream_follows_the_default_rule(adapter, server, quick):
-    """Requested again before its first byte; its events are the client's to decode and to judge."""
     gzipped = {"headers": {**SSE, "Content-Encoding": "gzip"}, "body": gzip.compress(ERROR)}
     server.script(URL, stream("cut:0;chunked=1", **gzipped), stream(**gzipped))
     options = {"policy": ANTHROPIC, "event_streams": EventStreams(resume=True), **quick}

@@ -92,7 +92,6 @@ async def whole(adapter, client, url):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, way):
-    """No connection in use, slot, permit, held call, sleep or task."""
     streams, steps = WAYS[way]
     tasks, got = tasks_of(adapter), None
     for n in count(1):

@@ -29,7 +29,6 @@ NOW = RetryPolicy(backoff=Fixed(0))
 
 @pytest.mark.smoke
 async def test_a_refused_connection(adapter, server, quick):
-    """The library's ConnectError, of the last attempt, with a note and a record of all of them."""
     url = server.url
     server.stop()
     async with adapter.client(policy=RetryPolicy(max_attempts=4), **quick) as client:
@@ -51,7 +50,6 @@ async def test_a_refused_connection(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick):
-    """The class is one that the caller's except clauses know, and is not wrapped."""
     policy = RetryPolicy(max_attempts=2)
     for fault, names in adapter.wire_errors.items():
         server.script(f"/{fault}", fault)
@@ -68,7 +66,6 @@ async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_the_last_response_is_returned_as_it_came(adapter, server, quick):
-    """on_exhausted="return": status, headers, body and raise_for_status of the last answer."""
     server.script("/thing", "502", "429;body=10;header=X-Answer:last")
     async with adapter.client(policy=NOW.replace(max_attempts=2), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -86,10 +83,6 @@ async def test_the_last_response_is_returned_as_it_came(adapter, server, quick):
 
 @pytest.mark.adapters("status-errors")
 async def test_on_exhausted_raise(adapter, server, quick):
-    """The library's own error for the status, with request, readable response and story.
-
-    The status is what failed, whatever its body is like: one that does not decode too.
-    """
     policy = NOW.replace(max_attempts=2, on_exhausted="raise")
     bodies = (
         "body=100",
@@ -124,7 +117,6 @@ MODULES = [forbear.httpx, forbear.httpx2, forbear.requests, forbear.urllib3]
 
 @pytest.mark.parametrize("module", [forbear, *MODULES], ids=lambda module: module.__name__)
 def test_our_exceptions_survive_pickling(module):
-    """Class, message, reason and retry_after are the same on the other side."""
     for cls in (module.DeadlineExceeded, module.CircuitOpenError):
         error = cls("too late", reason=Reason.DEADLINE, retry_after=3.5)
         error.add_note("a note")
@@ -136,7 +128,6 @@ def test_our_exceptions_survive_pickling(module):
 
 @pytest.mark.adapters("pickles")
 async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
-    """The record goes along, into another process."""
     async with adapter.client(["connect_error"], policy=NOW, **quick) as client:
         with pytest.raises(adapter.connect_error) as caught:
             await adapter.call(client, "GET", URL)
@@ -151,7 +142,6 @@ async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
-    """``except httpx.TimeoutException`` catches ours; no builtin TimeoutError does."""
     error, timeout = getattr(library, error), getattr(library, timeout)
     assert issubclass(ours.DeadlineExceeded, forbear.DeadlineExceeded)
     assert issubclass(ours.DeadlineExceeded, timeout)
@@ -174,7 +164,6 @@ UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 @pytest.mark.parametrize("status", UNLISTED)
 async def test_a_status_that_is_not_retried_says_so(adapter, server, caplog, status):
-    """At DEBUG and in the record, and nowhere else: nobody gave up."""
     server.script("/thing", status)
     caplog.set_level(logging.DEBUG, "forbear")
     events = []
@@ -213,7 +202,6 @@ BARE = {
 
 @pytest.mark.parametrize("step", [204, 404, "close"])
 async def test_what_forbear_did_not_send_has_no_record(adapter, server, quick, step):
-    """Neither has what was sent by the client alone, nor what nobody sent."""
     server.script("/thing", step)
     sent_by = {}
     for name, client in (("us", adapter.client(**quick)), ("them", BARE[adapter.name](adapter))):

@@ -1,11 +1,8 @@
 """Origins: retries go to the next server that may be asked; what is not listed is never sent to."""
 
-import gc
 import io
 
-import httpx
 import pytest
-import requests
 
 from forbear import (
     CircuitBreaker,
@@ -50,7 +47,6 @@ def down():
 
 @pytest.mark.smoke
 async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
-    """Nothing was sent: any method goes on at once, for nothing, to the server listed next."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     gone = down()
     server.script("/thing", 201)
@@ -73,7 +69,6 @@ async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, server, other, quick):
-    """P1: without a key it is not sent again, to nobody."""
     server.script("/thing", "reset")
     other.script("/thing", 200)
     async with adapter.client(
@@ -86,7 +81,6 @@ async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, ser
 
 
 async def test_before_attempt_sees_the_request_to_where_it_goes(adapter, server, other, quick):
-    """Again, if the circuit of where it was to go opens meanwhile."""
     server.script("/thing", 503, 200)
     breaker, seen = CircuitBreaker(3, open_for=100), []
 
@@ -109,7 +103,6 @@ async def test_before_attempt_sees_the_request_to_where_it_goes(adapter, server,
 @pytest.mark.smoke
 @pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
 async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, is_left):
-    """The permit is taken when the attempt is sent: the call turns elsewhere, or is refused."""
     server.script("/thing", 503, 200)
     breaker = CircuitBreaker(3, open_for=100)
 
@@ -138,7 +131,6 @@ async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, is_l
 async def test_what_is_not_listed_is_never_sent_to_and_never_fails_over(
     adapter, server, other, third, quick
 ):
-    """Credentials and keys go to the servers listed; a request for another server stays there."""
     for each in (server, other):
         each.script("/thing", 503)
     third.script("/thing", 503, 200)
@@ -158,7 +150,6 @@ async def test_what_is_not_listed_is_never_sent_to_and_never_fails_over(
 
 @pytest.mark.smoke
 async def test_a_body_is_whole_at_each_server(adapter, server, other, quick):
-    """P2: a file goes back to where it stood."""
     server.script("/thing", 503)
     other.script("/thing", 200)
     upload = b"0123456789" * 1000
@@ -169,31 +160,3 @@ async def test_a_body_is_whole_at_each_server(adapter, server, other, quick):
             response = await adapter.call(client, "PUT", server.url + "/thing", content=content)
             assert response.status_code == 200
     assert {request.body_bytes for request in server.requests() + other.requests()} == {len(upload)}
-
-
-def test_a_url_with_a_user_keeps_it(server):
-    """requests and httpx: what stands before the @ goes along with the URL that was listed."""
-    import forbear.httpx
-    import forbear.requests
-
-    gone = down()
-    server.script("/thing", 200)
-    origins = Origins([gone, server.url])
-    url = gone.replace("http://", "http://user:secret@") + "/thing"
-    session = forbear.requests.mount(requests.Session(), origins=origins)
-    session.trust_env = False
-    with session, httpx.Client(transport=forbear.httpx.RetryTransport(origins=origins)) as client:
-        assert session.get(url).status_code == client.get(url).status_code == 200
-    values = [dict(request.headers).get("Authorization") for request in server.requests()]
-    assert values == ["Basic dXNlcjpzZWNyZXQ="] * 2
-
-
-def test_a_pool_goes_on_when_nobody_keeps_its_manager(server):
-    """It asks the manager for the pool of the next server."""
-    from forbear.urllib3 import RetryPoolManager
-
-    server.script("/thing", 200)
-    gone = down()
-    pool = RetryPoolManager(origins=Origins([gone, server.url])).connection_from_url(gone)
-    gc.collect()
-    assert pool.request("GET", "/thing").status == 200

@@ -112,7 +112,6 @@ TABLE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 async def test_the_first_good_answer_is_the_calls(adapter, server, paced, heard, name):
-    """If both fail, there is one decision, on the later one, unless the other was told to wait."""
     steps, status, attempts, outcome, kind = TABLE[name]
     server.script("/x", *steps.split())
     settings, after = {}, 0.15  # a busy machine lets the first one arrive before that
@@ -142,7 +141,6 @@ async def test_the_first_good_answer_is_the_calls(adapter, server, paced, heard,
 
 @pytest.mark.slow
 async def test_both_attempts_count_against_max_attempts(adapter, server, paced, heard):
-    """Two of three are used when both have failed: one retry, then the last answer."""
     server.script("/x", "500;delay=120", "500;delay=500", 500, 200)
     async with adapter.client(
         policy=POLICY.replace(max_attempts=3), hedge=hedge(), on_event=[heard]
@@ -158,7 +156,6 @@ async def test_both_attempts_count_against_max_attempts(adapter, server, paced, 
 
 @pytest.mark.smoke
 async def test_if_both_break_the_later_error_is_raised_once(adapter, server, paced):
-    """It has the story of both, and the other attempt's error is no part of it."""
     server.script("/x", "close;delay=120", "close;delay=500")
     async with adapter.client(policy=POLICY.replace(max_attempts=2), hedge=hedge()) as client:
         with pytest.raises(adapter.disconnect_error) as caught:
@@ -200,7 +197,6 @@ NONE_SENT = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NONE_SENT)
 async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
-    """And what listeners hear of it."""
     given, reason = NONE_SENT[name]
     if reason is None:
         paced.begin()
@@ -239,7 +235,6 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
 async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
     adapter, server, paced, heard, state
 ):
-    """Gate, breaker, cooldown and the spread of answers are asked when the second one is due."""
     server.script("/x", "200;delay=120")
     hedging, gate, breaker = hedge(), RetryGate(), None
     options, reason = {}, "origin-unhealthy"
@@ -288,7 +283,6 @@ async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
 @pytest.mark.parametrize("bound", ["total_timeout", "deadline"])
 @pytest.mark.smoke
 async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
-    """Nothing is sent beside after it, and what was sent before ends with it."""
     server.script("/x", "hang")
     policy = POLICY.replace(total_timeout=1.0 if bound == "total_timeout" else None)
     async with adapter.client(policy=policy, hedge=hedge(), on_event=[heard]) as client:
@@ -310,7 +304,6 @@ async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "not-keyed"])
 async def test_both_attempts_carry_the_same_key_or_the_second_none(adapter, server, paced, keyed):
-    """A retry carries the caller's own again, whichever attempt it follows."""
     server.script("/x", "500;delay=120", "500;delay=500", 200)
     async with adapter.client(policy=POLICY, hedge=hedge(keyed=keyed)) as client:
         response = await adapter.call(client, "GET", server.url + "/x", headers=KEY)
@@ -321,7 +314,6 @@ async def test_both_attempts_carry_the_same_key_or_the_second_none(adapter, serv
 
 
 async def test_a_post_with_a_key_is_hedged_if_asked_for(adapter, server, paced, heard):
-    """A generated key too; a server that knows it in flight answers 409, and the first one wins."""
     server.script("/x", "200;delay=120")
     async with adapter.client(
         policy=POLICY, hedge=hedge(keyed=True), idempotency=IdempotencyKeys(), on_event=[heard]
@@ -337,7 +329,6 @@ async def test_a_post_with_a_key_is_hedged_if_asked_for(adapter, server, paced, 
 
 @pytest.mark.smoke
 async def test_a_second_attempt_goes_to_another_origin(adapter, server, paced, heard):
-    """With the URL and Host of that one; a retry then goes on from there."""
     with FaultServer() as other:
         paced.servers.append(other)
         origins = Origins([server.url, other.url])
@@ -354,31 +345,6 @@ async def test_a_second_attempt_goes_to_another_origin(adapter, server, paced, h
         assert hosts == [other.url.removeprefix("http://")]
         assert [arrival.query for arrival in other.requests("/x")] == ["q=1"]
     assert [event.origin for event in heard.hedged] == [other.url]
-
-
-@pytest.mark.parametrize("why", ["unhealthy", "open", "resting"])
-async def test_no_second_attempt_goes_to_an_origin_that_is_not_well(
-    adapter, server, paced, heard, why
-):
-    other = "http://127.0.0.1:9"
-    server.script("/x", "200;delay=120")
-    gate, breaker = RetryGate(), CircuitBreaker(consecutive_failures=1, open_for=30)
-    origins = Origins([server.url, other])
-    async with adapter.client(
-        policy=POLICY, hedge=hedge(), origins=origins, gate=gate, breaker=breaker, on_event=[heard]
-    ) as client:
-        now = client._transport.port.clock.monotonic()
-        if why == "unhealthy":
-            for _ in range(8):
-                gate.bad(other, now, sent_at=now, weight=1.0)
-        elif why == "open":
-            breaker.record(other, failed=True, sent_at=now, now=now)
-        else:
-            origins.rest(other, 30, now, longest_wait=60)
-        response = await adapter.call(client, "GET", server.url + "/x")
-    assert response.status_code == 200
-    reason = "circuit-open" if why == "open" else "origin-unhealthy"
-    assert [event.reason for event in heard.hedged] == [reason]
 
 
 @pytest.mark.slow
@@ -412,7 +378,6 @@ async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server,
 
 
 async def test_before_attempt_of_a_second_attempt_may_use_its_slot(adapter, server, paced):
-    """Both slots are taken, by the first attempt, which hangs, and for the second one."""
     server.script("/x", "hang", 200)
     server.script("/login", 200)
     limit = ConcurrencyLimit(2, adaptive=False)
@@ -431,7 +396,6 @@ async def test_before_attempt_of_a_second_attempt_may_use_its_slot(adapter, serv
 
 @pytest.mark.parametrize("ends", ["raises", "too-late"])
 async def test_a_second_attempt_that_is_not_sent_costs_nothing(adapter, server, paced, heard, ends):
-    """Its tokens come back if ``before_attempt`` raises, and if the first attempt ends meanwhile."""
     server.script("/x", "200;delay=120")
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     hedging = hedge(burst=1)
@@ -491,7 +455,6 @@ async def eventually(condition):
 
 @pytest.mark.smoke
 async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter, server):
-    """Twenty rounds over two connections, with each attempt losing in turn."""
     server.script("/x", *["200;delay=3000;header=Set-Cookie:a=1", "200;header=Set-Cookie:b=1"] * 10)
     server.script("/y", *["200;delay=40;header=Set-Cookie:b=1", "200;delay=3000;header=Set-Cookie:a=1"] * 10)  # fmt: skip
     hedging = Hedge(delay=0.02, at_least=0, burst=100)
@@ -568,7 +531,6 @@ async def test_what_a_won_race_has_lost_is_closed(adapter):
 async def test_a_deadline_that_ends_while_a_loser_is_closed_loses_no_connection(
     adapter, server, paced, rounds
 ):
-    """Cut so many rounds of the event loop after the closing has begun."""
     server.script("/x", "500;delay=120;body=9000", "200;delay=600", 200)
 
     def count_down(port, left):
@@ -601,7 +563,6 @@ async def test_a_deadline_that_ends_while_a_loser_is_closed_loses_no_connection(
 
 
 async def test_a_call_may_be_cancelled_while_both_attempts_are_under_way(adapter, server, heard):
-    """The caller gets the cancellation, and no other error."""
     server.script("/x", "hang")
     async with adapter.client(policy=POLICY, hedge=hedge(), on_event=[heard]) as client:
         task = asyncio.ensure_future(adapter.call(client, "GET", server.url + "/x"))
@@ -612,30 +573,6 @@ async def test_a_call_may_be_cancelled_while_both_attempts_are_under_way(adapter
             await task
         assert adapter.is_idle(client)
     assert [event.outcome for event in heard.hedged] == ["cancelled"]
-
-
-@pytest.mark.smoke
-async def test_a_client_may_be_closed_while_a_second_attempt_is_under_way(adapter, server):
-    """The call ends, by an answer or by an error of the library."""
-    server.script("/x", "hang")
-    ended = []
-
-    async with adapter.client(policy=POLICY, hedge=hedge()) as client:
-
-        async def call():
-            try:
-                await adapter.call(client, "GET", server.url + "/x")
-            except (adapter.transport_error, RuntimeError) as error:
-                ended.append(error)
-
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as group:
-                group.start_soon(call)
-                while len(server.requests("/x")) < 2:
-                    await anyio.sleep(0.01)
-                server.stop()
-                await adapter.close(client)
-    assert len(ended) == 1
 
 
 # What else holds.
@@ -660,7 +597,6 @@ FLAGGED = {
 @pytest.mark.parametrize("awaits", [False, True])
 @pytest.mark.parametrize("name", FLAGGED)
 async def test_retry_if_says_who_wins(adapter, server, paced, heard, name, awaits):
-    """An answer that it calls a failure does not end the other attempt; it is asked once of each."""
     steps, attempts, told_of, sizes = FLAGGED[name]
     server.script("/x", *steps.split())
     seen = []
@@ -688,7 +624,6 @@ async def test_retry_if_says_who_wins(adapter, server, paced, heard, name, await
 async def test_a_question_about_the_second_answer_does_not_hold_up_the_first(
     adapter, server, paced
 ):
-    """The attempt that is asked about is cancelled as one that is sent, its connection free."""
     server.script("/x", "200;delay=120;body=1", "200;body=2")
 
     async def asked(response):
@@ -703,23 +638,9 @@ async def test_a_question_about_the_second_answer_does_not_hold_up_the_first(
     assert told(forbear.record_of(response)) == [200, None]
 
 
-@pytest.mark.smoke
-async def test_wrap_takes_a_hedge_and_transports_may_share_one(adapter, server):
-    server.script("/x", "200;delay=3000", 200)
-    server.script("/y", "200;delay=120")
-    shared = hedge(burst=1, ratio=0.01)
-    client = adapter.forbear.wrap(adapter.bare_client(), hedge=shared)
-    async with client, adapter.client(hedge=shared) as other:
-        response = await adapter.call(client, "GET", server.url + "/x")
-        assert told(forbear.record_of(response)) == [None, 200]
-        response = await adapter.call(other, "GET", server.url + "/y")
-    assert len(server.requests("/y")) == 1  # the token is spent
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("way", ["loops", "fork"])
 def test_a_transport_serves_loops_one_after_the_other(server, way):
-    """Connections are the library's, which may not be used on two: each call has its own."""
     server.script("/x", *["200;delay=20000", 200] * 4)
     transport = AsyncRetryTransport(
         httpx.AsyncHTTPTransport(verify=False, limits=httpx.Limits(max_keepalive_connections=0)),
@@ -826,8 +747,6 @@ async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, 
 
 @pytest.mark.adapters("httpx", "asyncio")
 def test_an_interruption_of_the_loser_is_not_taken_for_its_cancellation(adapter):
-    """Ctrl-C that meets the first attempt just when the second one has won ends the program."""
-
     class Interrupted(Beside):
         async def handle_async_request(self, request):
             try:
@@ -846,8 +765,6 @@ def test_an_interruption_of_the_loser_is_not_taken_for_its_cancellation(adapter)
 @pytest.mark.adapters("httpx", "asyncio")
 @pytest.mark.parametrize("is_late", [False, True], ids=["when-due", "when-won"])
 async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, is_late):
-    """As that of anyio, which cancels the task for a moment when it has connected."""
-
     class Connecting(Beside):
         async def handle_async_request(self, request):
             self.sent += 1

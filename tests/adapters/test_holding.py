@@ -12,15 +12,7 @@ import time
 import anyio
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    Exponential,
-    Fixed,
-    Reason,
-    RetryGate,
-    RetryPolicy,
-    record_of,
-)
+from forbear import Exponential, Fixed, Reason, RetryGate, RetryPolicy, record_of
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
@@ -76,7 +68,6 @@ async def test_patience_ends_with_the_calls_own_last_answer(adapter, quick, gate
 
 @pytest.mark.smoke
 async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
-    """With what came last: not with the answer kept before a probe that failed otherwise."""
     raising = PATIENT.replace(on_exhausted="raise")
     status = [([503], raising, adapter.status_error)] * ("status-errors" in adapter.words)
     for steps, policy, expected in (
@@ -112,7 +103,6 @@ async def test_a_scope_keeps_one_broken_service_of_a_host_from_the_others(adapte
 
 
 async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, gate):
-    """It keeps no connection: with a pool of one the next call must not wait for it for ever."""
     policy, random = RetryPolicy(backoff=Fixed(0)), {"random": lambda: 0.5}
     for chunked in (0, 1):
         server.script(f"/{chunked}", f"503;body=200000;chunked={chunked}", 200)
@@ -131,39 +121,9 @@ async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, 
         assert gate.held() == 0
 
 
-@pytest.mark.slow
-async def test_an_answer_that_stalls_is_held_without_its_body(adapter, server, gate, quickest):
-    """Its reading is given up after a quarter of a second: the call can wait its turn. The answer
-    keeps its head.
-    """
-    server.script("/stalls", "503;body=160;drip=400")
-    policy = RetryPolicy(backoff=Fixed(0), patience=0.4)
-    async with adapter.client(policy=policy, gate=gate) as client:
-
-        async def run():
-            make_unwell(gate, time.monotonic(), server.url)
-            response = await adapter.call(client, "GET", server.url + "/stalls")
-            assert (response.status_code, response.content) == (503, b"")
-            assert response.headers["Date"]
-            assert record_of(response).reason is Reason.ORIGIN_UNHEALTHY
-
-        assert await quickest(run, bound=1.5) < 1.5
-    assert gate.held() == 0
-
-
-@one_lane
-async def test_a_breaker_that_only_observes_lets_nobody_go(adapter, quick, gate):
-    breaker = CircuitBreaker(1, open_for=0.5, mode="observe")
-    policy = PATIENT.replace(backoff=Fixed(0))
-    async with adapter.client([503], policy=policy, gate=gate, breaker=breaker, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert len(record_of(response).attempts) == 6  # at 0, 0, 0, and probes 1, 2, 4 s later
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("closing", ["shut", "close"])
 async def test_close_ends_a_held_call_with_its_own_answer(adapter, gate, closing):
-    """Whether the part that retries is closed, or the library's own client."""
     inner = adapter.watched([(503, {}, b"sorry")])
     policy = RetryPolicy(backoff=Fixed(0))
     async with adapter.client(inner, policy=policy, gate=gate) as client:
@@ -209,21 +169,6 @@ async def test_a_cancelled_call_leaves_no_place(adapter, gate):
             await adapter.call(client, "GET", URL)
     assert scope.cancelled_caught
     assert gate.held() == 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "took"), [(5.0, 1.5), (5.6, 5.5)], ids=["a probe comes too late", "in time"]
-)
-async def test_a_call_ends_when_no_probe_can_come_before_its_deadline(
-    adapter, quick, gate, seconds, took
-):
-    """Attempts at 0, 0.75 and 1.5 s, and a probe due at 5.5 s."""
-    policy = PATIENT.replace(total_timeout=seconds)
-    began = quick["clock"].monotonic()
-    async with adapter.client([(503, {}, b"sorry")], policy=policy, gate=gate, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert quick["clock"].monotonic() - began == pytest.approx(took)
-    assert record_of(response).reason in {Reason.ORIGIN_UNHEALTHY, Reason.DEADLINE}
 
 
 # What lets a call go.

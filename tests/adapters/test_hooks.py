@@ -25,7 +25,6 @@ def logged(caplog):
 
 @pytest.mark.smoke
 async def test_retry_if_makes_an_answer_a_failure(adapter, quick):
-    """It sees status, headers and, where the library has it, the request of answers; no errors."""
     seen, asked = [], []
 
     def still_pending(response):
@@ -46,8 +45,6 @@ async def test_retry_if_makes_an_answer_a_failure(adapter, quick):
 
 @pytest.mark.smoke
 async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, quick, caplog):
-    """A mistake in the user's function costs no response, and its text is not logged."""
-
     def broken(*arguments):
         raise KeyError("secret-text")
 
@@ -69,7 +66,6 @@ async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, qu
 
 @pytest.mark.smoke
 async def test_before_attempt_runs_before_every_resend(adapter, quick):
-    """Not before the first sending; each time on a fresh copy, so that nothing piles up."""
     calls = []
 
     def sign(request, attempt):
@@ -95,7 +91,6 @@ async def test_before_attempt_runs_before_every_resend(adapter, quick):
 @pytest.mark.smoke
 @pytest.mark.adapters("async")
 async def test_before_attempt_may_be_a_coroutine_function(adapter, quick):
-    """It is awaited before the request goes out; its own exception ends the call."""
     refused = Unsigned("no key")
 
     async def sign(request, attempt):
@@ -119,7 +114,6 @@ class Unsigned(Exception):
 @pytest.mark.smoke
 @pytest.mark.parametrize("step", [(503, {}, b"sorry"), "read_timeout"], ids=["answer", "error"])
 async def test_a_before_attempt_that_raises_ends_the_call(adapter, quick, budget, step):
-    """By the very exception, which tells the story; nothing is sent unsigned, nothing is kept."""
     refused, events = Unsigned("no key"), record()
 
     def sign(request, attempt):
@@ -144,7 +138,6 @@ async def test_a_before_attempt_that_raises_ends_the_call(adapter, quick, budget
 
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, StopAsyncIteration, SystemExit])
 async def test_a_before_attempt_that_raises_what_python_means_otherwise(adapter, quick, kind):
-    """The loop is a coroutine also of a synchronous client, which the caller must not notice."""
     raised = kind("no key")
 
     def sign(request, attempt):
@@ -164,26 +157,6 @@ async def test_a_before_attempt_that_raises_what_python_means_otherwise(adapter,
     assert found is raised
     assert len(inner.requests) == 1
     assert inner.closings == [1]
-
-
-@pytest.mark.smoke
-async def test_a_before_attempt_that_raises_ends_a_resumed_body(adapter, server, quick):
-    """The rest would be asked for unsigned; the caller, who reads the body, gets the exception."""
-    server.script("/file", "cut:70000;body=99999;etag=v1", "200;body=99999;etag=v1")
-    refused = Unsigned("no key")
-
-    def sign(request, attempt):
-        raise refused
-
-    async with adapter.client(policy=NOW, before_attempt=sign, **quick) as client:
-        response = await adapter.open(client, "GET", server.url + "/file")
-        got = bytearray()
-        with pytest.raises(Unsigned) as caught:
-            await adapter.collect(response, got)
-        await adapter.close(response)
-    assert caught.value is refused
-    assert len(got) <= 70_000
-    assert len(server.requests("/file")) == 1
 
 
 @pytest.mark.smoke
@@ -213,7 +186,6 @@ async def test_a_401_is_retried_once_and_at_once(adapter, quick):
 
 @pytest.mark.smoke
 async def test_events_of_calls(adapter, quick):
-    """Failed, scheduled, for each; then succeeded, or gave up and why. A plain answer says nothing."""
     events = record()
     steps = [200, 404, 301, (503, {"Retry-After": "2"}), "connect_error", 200, 503]
     policy = RetryPolicy(backoff=Fixed(1), hint_spread=0, max_attempts=3)
@@ -261,8 +233,6 @@ async def test_contact_is_sent_as_from(adapter, quick):
 
 
 async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick):
-    """send=True: once, without retries. send=False: CircuitOpenError, and nothing goes out."""
-
     class Refusing(Well):
         send = True
 
@@ -291,7 +261,6 @@ class Later:
 
 @pytest.mark.smoke
 async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapter):
-    """A listener on every client, ``before_attempt`` on the synchronous ones."""
     for option, value in (("on_event", [Later()]), ("before_attempt", Later())):
         if option == "before_attempt" and adapter.is_async:
             continue
@@ -303,16 +272,6 @@ async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapt
             adapter.forbear.Retry(on_event=[Later()])
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("sync")
-async def test_an_option_that_is_not_there_is_not_ignored(adapter):
-    """A mistyped one neither; urllib3 looks at what it does not know at the first request."""
-    for options, says in (({"max_attempts": 3}, "max_attempts"), ({"breaker": 3}, "breaker must")):
-        with pytest.raises(TypeError, match=says):
-            async with adapter.client([200], **options) as client:
-                await adapter.call(client, "GET", URL)
-
-
 # --- stacked transports -----------------------------------------------------------------------
 
 
@@ -320,7 +279,6 @@ async def test_an_option_that_is_not_there_is_not_ignored(adapter):
 @pytest.mark.adapters("stacks")
 @pytest.mark.parametrize("steps", [[503], ["connect_error"]], ids=["answer", "error"])
 async def test_stacked_transports_retry_once_not_squared(adapter, quick, steps):
-    """A forbear over a forbear: the inner one does the retrying, the outer one knows."""
     inner = adapter.watched(steps)
     below = adapter.transport(inner, policy=NOW.replace(max_attempts=3), **quick)
     policy = NOW.replace(max_attempts=5)

@@ -81,7 +81,6 @@ KINDS: list[Any] = [
 
 @families
 def test_classify(family: str) -> None:
-    """Class and cause say what it was and how far it got; the text says nothing."""
     for links, kind, phase in KINDS:
         failure = FAMILIES[family][1].classify(chained(family, *links))
         assert (failure.kind, failure.phase) == (kind, phase), links
@@ -89,7 +88,6 @@ def test_classify(family: str) -> None:
 
 @families
 def test_the_other_familys_exceptions_are_not_ones_own(family: str) -> None:
-    """No class is shared: another library's error proves nothing about this one's request."""
     other = "httpx" if family == "httpx2" else "httpx2"
     failure = FAMILIES[family][1].classify(FAMILIES[other][0].ConnectError(""))
     assert failure.kind is FailureKind.UNKNOWN
@@ -126,7 +124,6 @@ PROCESSED = [reset(7, by_peer=False), *map(reset, (8, 11, 2, 13)), goaway(0, 1),
 
 @families
 def test_what_http2_says_about_a_stream(family: str) -> None:
-    """REFUSED_STREAM by the peer and GOAWAY(0) prove that nothing was processed, nothing else."""
     for event in (*UNPROCESSED, *PROCESSED):
         failure = FAMILIES[family][1].classify(exception_of({**GOAWAY_0, "h2": event}, family))
         # Not a reset either: ENHANCE_YOUR_CALM is no momentary cause that asks for a retry at once.
@@ -144,10 +141,6 @@ GOAWAY_0 = {
 @families
 @pytest.mark.parametrize("handled", ["certificate", "goaway", "dns"])
 def test_an_error_that_the_caller_is_handling_is_not_the_cause(family: str, handled: str) -> None:
-    """A fallback request inside ``except`` is judged by its own failure, not the one handled.
-
-    Python links the error being handled to every new one as ``__context__``.
-    """
     module, adapter = FAMILIES[family]
     earlier: dict[str, list[Any]] = {
         "certificate": mapped("ConnectError", certificate_error()),
@@ -172,7 +165,6 @@ def test_an_error_that_the_caller_is_handling_is_not_the_cause(family: str, hand
 
 @families
 def test_a_foreign_transport_that_forgets_from_proves_nothing(family: str) -> None:
-    """Without ``from`` an httpx.ConnectTimeout of a foreign transport may follow a read request."""
     module, adapter = FAMILIES[family]
     with pytest.raises(module.ConnectTimeout) as caught:
         try:
@@ -191,7 +183,6 @@ def test_a_circle_of_causes_ends(family: str) -> None:
 
 
 def test_classify_takes_anything() -> None:
-    """Total: a classifier that raises would lose the caller's own error."""
     for cls in vars(builtins).values():
         if isinstance(cls, type) and issubclass(cls, BaseException):
             is_group = issubclass(cls, BaseExceptionGroup)

@@ -1,76 +1,15 @@
 """A transport in use: what a call leaves behind, threads and tasks, later patches."""
 
-import contextlib
-import gc
 from types import SimpleNamespace
 
 import pytest
 
-from forbear import IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
-from forbear.testing import FakeClock
-
 from ..lanes.aiohttp import answered
-from .foreign import Foreign, collecting_by_hand, stream_of
+from .foreign import Foreign, stream_of
 
 pytestmark = pytest.mark.anyio
-family = pytest.mark.adapters("httpx-family")
 
 URL = "http://api.example.com/thing"
-CALLS = 50
-
-
-def answering(library, *steps):
-    """Answers by turns, and keeps nothing."""
-
-    def answer(request):
-        step = steps[(inner.sent - 1) % len(steps)]
-        if isinstance(step, str):
-            raise getattr(library, step)("no")
-        return library.Response(step, headers={"Location": "/b"} if step == 307 else {})
-
-    inner = Foreign(answer)
-    return inner
-
-
-class Instant(FakeClock):
-    """Its sleeps do not suspend: an event loop's own garbage is not ours to count."""
-
-    async def asleep(self, seconds):
-        self.sleep(seconds)
-
-
-GARBAGE = {
-    "success": ([200], {}),
-    "answers": ([503, 503, 200], {}),
-    "errors": (["ConnectError", "ReadTimeout", 200], {}),
-    "gave-up-answer": ([503], {}),
-    "gave-up-error": (["ConnectError"], {}),
-    "redirect": ([307], {}),
-    "deadline": ([503, "ReadError", 200], {"policy": RetryPolicy(total_timeout=60)}),
-    "listener": ([503, 200], {"on_event": [lambda event: None]}),
-    "keys": ([503, 200], {"idempotency": IdempotencyKeys()}),
-    "no-budget": ([503, 200], {"budget": None}),
-    "raise": ([503], {"policy": RetryPolicy(on_exhausted="raise")}),
-}
-
-
-@family
-@pytest.mark.parametrize(("steps", "options"), GARBAGE.values(), ids=GARBAGE)
-async def test_a_call_leaves_no_cyclic_garbage(adapter, steps, options):
-    """Exactly 0 objects that only the garbage collector could free, with and without retries."""
-    options = {"clock": Instant(), "random": lambda: 0.5, **options}
-    transport = adapter.transport(answering(adapter.library, *steps), **options)
-    request = adapter.library.Request("POST" if "idempotency" in options else "GET", URL)
-
-    async def calls(count):
-        for _ in range(count):
-            with contextlib.suppress(adapter.library.HTTPError):
-                await adapter.send(transport, request)
-
-    await calls(3)  # imports, and what is made on first use
-    with collecting_by_hand():
-        await calls(CALLS)
-        assert gc.collect() == 0
 
 
 def patch(adapter, monkeypatch, answer):
@@ -117,7 +56,6 @@ def patch(adapter, monkeypatch, answer):
 
 @pytest.mark.smoke
 async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, monkeypatch):
-    """respx, responses and OpenTelemetry replace a method of the class: every call looks it up."""
     seen = []
 
     def answer():
@@ -130,23 +68,10 @@ async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, m
     assert len(seen) == 2
 
 
-async def test_what_retries_is_one_of_the_library_and_shows_its_state(adapter):
-    """repr, in one line: class and limits; where there is an inner transport, that too."""
-    async with adapter.client([200], gate=RetryGate(), budget=RetryBudget()) as client:
-        found = adapter.retrying(client)
-    assert isinstance(found, adapter.base_class)
-    text = repr(found)
-    assert text.startswith(f"<forbear.{adapter.name}.{type(found).__name__} ")
-    assert "<RetryGate healthy> <RetryBudget 7/7" in text
-    assert ("Scripted" in text) is (adapter.name not in ("urllib3", "aiohttp"))
-    assert "\n" not in text
-
-
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # of trio: left in the middle
 @pytest.mark.adapters("httpx-family")
 async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
-    """Read ahead and broken, or left by the caller in the middle."""
     library = adapter.library
     broken = library.ReadError("the rest does not come")
     for status, headers, error in (

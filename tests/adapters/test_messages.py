@@ -67,21 +67,6 @@ def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one
         pass
 
 
-@family
-def test_whoever_asks_for_the_colour_of_a_transport_sees_it(library, ours):
-    """Instrumentation looks at methods and bases."""
-    one, other = ours.RetryTransport(), ours.AsyncRetryTransport()
-    assert (hasattr(one, "handle_request"), hasattr(one, "handle_async_request")) == (True, False)
-    assert (hasattr(other, "handle_request"), hasattr(other, "handle_async_request")) == (
-        False,
-        True,
-    )
-    assert not isinstance(one, library.AsyncBaseTransport)
-    assert not isinstance(other, library.BaseTransport)
-    with pytest.raises(AttributeError, match=r"object has no attribute 'flavour'$"):
-        _ = one.flavour
-
-
 # --- names that a module does not have ---------------------------------------------------------
 
 NEAR = [  # what a newcomer types, and the names that are right
@@ -114,7 +99,6 @@ NEAR = [  # what a newcomer types, and the names that are right
 
 @pytest.mark.parametrize(("typed", "right"), [(one[0], one[1:]) for one in NEAR], ids=str)
 def test_a_near_name_of_a_module_is_told_the_right_one(typed, right):
-    """As an attribute and in ``from … import``; and whoever asks whether it is there hears no."""
     module, _, name = typed.rpartition(".")
     with pytest.raises(AttributeError, match=f"module '{module}' has no attribute") as missing:
         eval(typed)
@@ -131,7 +115,6 @@ def test_a_near_name_of_a_module_is_told_the_right_one(typed, right):
 
 
 def test_override_takes_fields_by_name():
-    """False and a policy, which a request takes, are told how to be fields."""
     assert refusal(forbear.override, False).endswith("override(max_attempts=1) to send once")
     assert refusal(forbear.override, THREE).endswith("write override(max_attempts=3)")
 
@@ -139,9 +122,6 @@ def test_override_takes_fields_by_name():
 @pytest.mark.anyio
 @pytest.mark.adapters("httpx-family")
 async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, quick):
-    """It would send once where the policy sends five times; anything else under that key is not
-    ours to judge.
-    """
     says = r'write extensions=\{"forbear": RetryPolicy\.from_httpx_retries\(Retry\(…\)\)\}'
     url, theirs = "http://a.example/", {"retry": httpx_retries.Retry(total=0)}
     async with adapter.client([503, 200] * 2, **quick) as client:
@@ -165,7 +145,6 @@ CLIENTS = [
 
 @pytest.mark.parametrize(("make", "says"), CLIENTS, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_client_of_another_library_and_a_policy_first_are_told_where_to_go(make, says):
-    """Also if the policy is where the client should be."""
     given = make()
     for take, library in (
         (forbear.httpx.wrap, "httpx"),
@@ -175,18 +154,3 @@ def test_a_client_of_another_library_and_a_policy_first_are_told_where_to_go(mak
         if type(given).__module__.partition(".")[0] != library:
             with pytest.raises(TypeError, match=says):
                 take(given, THREE)
-
-
-def test_a_warning_names_the_callers_line():
-    """Not one of forbear's own, which nobody can change."""
-    session = requests.Session()
-    session.mount("https://", requests.adapters.HTTPAdapter(max_retries=3))
-    inner = httpx.HTTPTransport(retries=2)
-    for make in (
-        lambda: forbear.requests.mount(session),
-        lambda: forbear.httpx.RetryTransport(httpx.HTTPTransport(retries=2)),
-        lambda: forbear.httpx.wrap(httpx.Client(transport=inner)),
-    ):
-        with pytest.warns(UserWarning, match="attempts would multiply") as caught:
-            make()
-        assert caught[0].filename == __file__

@@ -7,32 +7,13 @@ import logging
 import pytest
 
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.engine.outer import outer_loop
 from forbear.testing import FakeClock
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "noticed"),
-    [
-        ("x-stainless-retry-count", "0", False),
-        (b"x-stainless-retry-count", b"2", True),
-        ("amz-sdk-request", "attempt=2; max=3", True),
-        ("amz-sdk-request", "ttl=20260101T000000Z; attempt=3; max=3", True),
-        ("x-stainless-retry-count", "often", False),
-        ("x-envoy-attempt-count", "2", False),  # above this process: the middleware's to look at
-        ("retry-attempt", "2", False),
-    ],
-)
-def test_the_headers_that_tell(name, value, noticed):
-    """A first attempt of theirs says nothing."""
-    assert (outer_loop([(name, value)]) is not None) is noticed
-
-
 @pytest.mark.anyio
 async def test_logged_once_per_client(adapter, quick, caplog):
-    """However many calls give up; another client tells of it again."""
     for number, (name, value, switch) in enumerate(
         (
             ("x-stainless-retry-count", "1", "max_retries=0"),
@@ -97,10 +78,6 @@ async def outcome_of(adapter, client, method):
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["error", "response"])
 async def test_what_an_earlier_call_ended_with_is_retried_like_the_first(adapter, kind):
-    """A mock raises one error, or returns one response, each time: to this client, then to another.
-
-    Each call makes three attempts, and has a record and at most one note, of itself.
-    """
     script = [ERRORS[adapter.name](adapter.library) if kind == "error" else 503]
     inner = Same(adapter.watched(script)) if kind == "response" else script
     policy = RetryPolicy(backoff=Fixed(1.0), max_attempts=3)

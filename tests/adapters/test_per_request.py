@@ -20,7 +20,6 @@ async def attempts(adapter, client, setting=None, **request):
 
 @pytest.mark.smoke
 async def test_order_of_precedence(adapter, quick):
-    """The transport's policy < override < the request's value, field by field."""
     policy = NOW.replace(max_attempts=2)
     async with adapter.client([503], policy=policy, budget=None, **quick) as client:
         assert await attempts(adapter, client) == 2
@@ -39,7 +38,6 @@ async def test_order_of_precedence(adapter, quick):
 
 @pytest.mark.smoke
 async def test_off_forwards_the_request_as_it_is(adapter, quick):
-    """The very Request object goes down: no key, no From, no guard; no story on what comes back."""
     inner = adapter.watched([503, "connect_error"])
     options = {"idempotency": IdempotencyKeys(), "contact": "ops@example.com"}
     transport = adapter.transport(inner, **options, **quick)

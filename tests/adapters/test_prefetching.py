@@ -1,6 +1,5 @@
 """Small bodies are read inside the loop: a broken one is a failure like any other."""
 
-import gc
 from contextlib import suppress
 
 import pytest
@@ -27,7 +26,6 @@ def options(quick):
 
 @pytest.mark.parametrize("fault", ["cut:0", "cut:30001", "cut:60000", "reset-body:30001"])
 async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
-    """As a whole: it was not handed over, so nobody knows that it began."""
     server.script("/thing", f"{fault};body=60001", "200;body=60001")
     async with adapter.client(**options) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -44,7 +42,6 @@ async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, 
 
 
 async def test_of_whatever_status_that_is_accepted(adapter, options):
-    """A truncated 404 is no answer either."""
     library, length = adapter.library, {"Content-Length": "6"}
     for count, status in enumerate((200, 404, 302, 501), start=1):
         broken = Once(library, length, [b"abc"], library.ReadError("reset"), status=status)
@@ -90,7 +87,6 @@ async def test_what_is_not_read_ahead(adapter, server, options):
 async def test_json_of_unknown_length_is_continued_by_a_copy_that_begins_alike(
     adapter, server, options
 ):
-    """The usual answer behind nginx with gzip: its head is handed over at once."""
     kinds = ("application/json", "Application/JSON%3B charset=utf-8", "application/problem+json")
     for kind in kinds:
         path, kind = f"/{kinds.index(kind)}", f"chunked=1;header=Content-Type:{kind}"
@@ -109,25 +105,9 @@ async def test_json_of_unknown_length_is_continued_by_a_copy_that_begins_alike(
         assert record.resumed == (30_001,)
 
 
-async def alook(response):
-    await response.aread()
-
-
-@pytest.mark.lanes("httpx-trio", "httpx2-trio")
-async def test_a_slow_body_may_be_closed_unread(adapter, server):
-    """Whoever closes it has begun no generator of the library's, so trio warns of none."""
-    server.script("/thing", f"200;body=60;drip=30;{JSON}")
-    async with adapter.client(retry_if=alook) as client:
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        await adapter.close(response)
-    del response
-    gc.collect()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_the_timeout_of_a_body_that_came_late_ends_with_it(adapter, server):
-    """Its connection serves the next request, whose own timeout is in force: in attempts too."""
     server.script("/late", "200;body=16;drip=60")
     server.script("/next", "200;delay=3000")
     policy = RetryPolicy(max_attempts=1, total_timeout=30.0)

@@ -1,23 +1,19 @@
 """Through a proxy, with requests and urllib3: plain requests are forwarded, https has a tunnel.
 
+
 Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked
 again for any method, one that answers 4xx never (it will answer so again), and a connection that
 ends in between is opened again.
 """
 
-import gc
-import importlib
 import select
 import socket
-import warnings
 from contextlib import contextmanager
 
 import pytest
 import requests
 import urllib3
-from urllib3.contrib.socks import SOCKSProxyManager
 
-import forbear.urllib3
 from forbear import FailureKind, Fixed, Origins, Reason, RetryPolicy, record_of
 from forbear.requests import mount
 from forbear.strategies import Phase
@@ -33,6 +29,7 @@ LIBRARYS_OWN = (requests.ConnectionError, urllib3.exceptions.HTTPError)
 
 class Proxy(Listening):
     """A small proxy: tunnels CONNECT, and answers by itself what it is asked to forward.
+
 
     Attributes:
         steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200,
@@ -165,7 +162,6 @@ def body_of(method):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, client, method):
-    """A 5xx to CONNECT: the origin has seen nothing, so a POST is sent too, and arrives once."""
     origin.script("/thing", 200)
     proxy.steps = ["503 Busy", "500 Oops"]
     with client(proxy.url) as call:
@@ -181,7 +177,6 @@ def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, cl
 @pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "403 Forbidden"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, client, method, status):
-    """A 4xx to CONNECT: the library's own error, of one attempt, and nothing sent to the origin."""
     origin.script("/thing", 200)
     proxy.steps = [status] * 4
     with client(proxy.url) as call:
@@ -197,7 +192,6 @@ def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, client, meth
 def test_a_proxy_that_resets_before_the_tunnel_is_secure_has_sent_nothing(
     proxy, origin, client, step, method
 ):
-    """On CONNECT, or in the handshake behind it: the request is repeated, and arrives once."""
     origin.script("/thing", 200)
     proxy.steps = [step]
     with client(proxy.url) as call:
@@ -213,7 +207,6 @@ def test_a_proxy_that_resets_before_the_tunnel_is_secure_has_sent_nothing(
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1)])
 def test_a_forwarding_proxy_that_resets_had_read_the_request(proxy, client, method, sent):
-    """It may have passed it on: urllib3 calls that a ProxyError as well, and repeats a POST."""
     proxy.steps = ["reset"]
     with client(proxy.url) as call:
         found, _ = outcome(call, method, "http://api.example.com/thing", body_of(method))
@@ -241,47 +234,3 @@ def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, o
     assert proxy.hosts[:2] == [own or "one.example:8080", own or "two.example"]
     (arrived,) = origin.requests()
     assert dict(arrived.headers)["Host"] == (own or through)
-
-
-# SOCKS.
-
-
-class RefusedLogins(Listening):
-    """RFC 1928 section 3 and RFC 1929 section 2: names and passwords are asked for, and refused."""
-
-    def __init__(self):
-        self.logins = []
-        super().__init__()
-
-    def serve(self, sock, number):
-        sock.recv(100)
-        sock.sendall(b"\x05\x02")
-        self.logins.append(sock.recv(100))
-        sock.sendall(b"\x01\x01")
-
-
-@pytest.mark.parametrize("library", ["requests", "urllib3", "httpx", "httpx2"])
-def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
-    """It will refuse them again: the library's own error, of one attempt."""
-    with RefusedLogins() as proxy:
-        url = proxy.url.replace("http://", "socks5://u:p@")
-        with pytest.raises(Exception) as caught:
-            if library == "requests":
-                with with_session(NOW, url, True) as session:
-                    session.get("http://api.example.com/", timeout=30)
-            elif library == "urllib3":
-                with SOCKSProxyManager(url, retries=forbear.urllib3.Retry(NOW)) as manager:
-                    manager.request("GET", "http://api.example.com/", timeout=30)
-            else:
-                family = importlib.import_module(library)
-                ours = importlib.import_module(f"forbear.{library}")
-                with ours.wrap(family.Client(proxy=url, verify=False), NOW) as client:
-                    client.get("http://api.example.com/", timeout=30)
-    assert proxy.logins == [b"\x01\x01u\x01p"]
-    record = record_of(caught.value)
-    assert record.reason is Reason.PERMANENT_ERROR
-    assert [each.phase for each in record.attempts] == [Phase.UNSENT]
-    with warnings.catch_warnings():  # httpcore leaves the socket to the collector
-        warnings.simplefilter("ignore", ResourceWarning)
-        del caught
-        gc.collect()

@@ -124,7 +124,6 @@ READ_BY = {
 async def test_a_body_that_was_read_is_put_back_for_every_way(
     adapter, quick, status, lines, options, chunked
 ):
-    """A thread that asked for None spun for good on requests and urllib3."""
     options = {"policy": POLICY, **quick, **options(adapter)}
     answer = Answer(status=status, lines=lines, content=BODY, chunked=chunked)
     with Origin(BODY, [answer]) as origin:

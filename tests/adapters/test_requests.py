@@ -7,12 +7,11 @@ import pytest
 import requests
 from cachecontrol import CacheControlAdapter
 from requests.adapters import HTTPAdapter
-from urllib3.util import Retry, Timeout
+from urllib3.util import Retry
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
 from forbear.requests import RetryAdapter, mount
-from forbear.testing import FakeClock, ScriptedAdapter
 
 from .origin import Answer, Origin
 
@@ -47,7 +46,6 @@ def retrying(session, policy=NOW, **options):
     ids=["below", "above", "plain", "own"],
 )
 def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(bases, body):
-    """Else a certificate that it pins would silently not be checked."""
     with pytest.raises(TypeError, match=r"Mine\.init_poolmanager would not .* inner=ThatAdapter"):
         type("Mine", bases, body)
 
@@ -59,7 +57,6 @@ def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(ba
 def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(
     session, server, retries
 ):
-    """Two loops multiply; four attempts stay four."""
     server.script("/thing", 503)
     inner = HTTPAdapter(max_retries=retries)
     with pytest.warns(UserWarning, match="was set to 0") as caught:
@@ -75,7 +72,6 @@ def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(
 
 
 def test_mount_wraps_what_is_mounted(session):
-    """Each adapter once, also one that serves two prefixes; all share a budget; the order stays."""
     mine = HTTPAdapter()
     session.mount("http://a.example", mine)
     session.mount("http://b.example", mine)
@@ -95,7 +91,6 @@ def test_mount_wraps_what_is_mounted(session):
 
 
 def test_a_session_survives_pickling(server, session):
-    """Policy and options go along; the copy retries, with a gate, a budget and pools of its own."""
     server.script("/thing", 503, 503, 200)
     shared = {"gate": RetryGate(max_held=3), "budget": RetryBudget(), "idempotency": IdempotencyKeys()}  # fmt: skip
     policy = NOW.replace(max_attempts=3)
@@ -126,7 +121,6 @@ UNREADABLE = {
 @pytest.mark.parametrize("inside", [False, True], ids=["adapter", "mounted"])
 @pytest.mark.parametrize("broken", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_redirect_is_followed_whatever_its_body(session, broken, inside):
-    """As requests does by itself; it is not sent again for a body that nobody wants."""
     mount(session, NOW) if inside else retrying(session)
     with Origin(b"no gzip", [Answer(status=302, **broken), Answer()] * 4) as origin:
         for bounds in (contextlib.nullcontext(), forbear.deadline(30)):
@@ -135,62 +129,3 @@ def test_a_redirect_is_followed_whatever_its_body(session, broken, inside):
                     assert session.request(method, origin.url + "/broken").status_code == 200
         paths = [head.split(b" ")[1] for head in origin.requests]
     assert paths == [b"/broken", b"/here"] * 4
-
-
-# Time.
-
-
-class Noting(ScriptedAdapter):
-    """Keeps what it was given beside the request."""
-
-    def __init__(self, steps):
-        super().__init__(steps)
-        self.named = []
-
-    @property
-    def timeouts(self):
-        return [named["timeout"] for named in self.named]
-
-    def send(self, request, **named):
-        self.named.append(named)
-        return super().send(request, **named)
-
-
-@pytest.mark.parametrize(
-    ("given", "connect", "read"),
-    [
-        *((None, 10, 10), (3, 3, 3), ((3, 20), 3, 10), ((None, 4), 10, 4)),
-        *((Timeout(connect=2, read=30), 2, 10), (Timeout(total=6), 6, 6)),
-    ],
-    ids=str,
-)
-def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
-    """Every form requests takes; 10 s are left, and 7 for the second attempt.
-
-
-    Without a deadline every attempt has the very object.
-    """
-    inner = Noting([503, 200, 503, 200])
-    policy = RetryPolicy(backoff=Fixed(3), total_timeout=10)
-    for each in (policy, NOW):
-        retrying(session, each, inner=inner, clock=FakeClock())
-        session.get("http://api.example.com/", timeout=given)
-    for timeout, left in zip(inner.timeouts[:2], (10, 7), strict=True):
-        timeout.start_connect()
-        assert timeout.connect_timeout == min(connect, left)
-        assert timeout.read_timeout == pytest.approx(min(read, left), abs=0.5)
-    assert [each is given for each in inner.timeouts[2:]] == [True, True]
-
-
-# Settings of the session.
-
-
-def test_verify_cert_and_proxies_reach_every_attempt(session):
-    """As they were given."""
-    session.mount("https://", inner := Noting([503, 200]))
-    mount(session, NOW)
-    given = {"verify": "ca.pem", "cert": ("c", "k"), "proxies": {"https": "http://p:1"}}
-    session.get("https://api.example.com/", **given)
-    assert len(inner.named) == 2
-    for named in inner.named:
-        assert {name: named[name] for name in (*given, "stream")} == {**given, "stream": False}

@@ -86,36 +86,6 @@ async def test_a_broken_download_goes_on_where_it_broke(adapter, server, options
         assert f"resumed at {resumed}" in str(record)
 
 
-async def test_a_download_under_a_deadline_goes_on_too(adapter, server, options):
-    """Each part is read by the deadline, and nothing closes it before it is read."""
-    server.script("/file", CUT, f"cut:70001{OF_V1}", f"200{OF_V1}")
-    got = bytearray()
-    async with adapter.client(**options) as client:
-        with forbear.deadline(60.0, clock=options["clock"]):
-            response = await adapter.open(client, "GET", server.url + "/file")
-            await adapter.collect(response, got)
-        await adapter.close(response)
-        assert adapter.is_idle(client)
-    assert bytes(got) == WHOLE
-    assert len(server.requests("/file")) == 3
-
-
-@pytest.mark.smoke
-async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapter, server, options):
-    """Each 64 KiB gives one back: here 9 cuts under a limit of 3 attempts.
-
-    Nor does total_timeout bound a body: it ends at the hand-over.
-    """
-    server.script("/file", *[f"cut:70001{LONG}"] * 9, f"200{LONG}")
-    options["policy"] = POLICY.replace(total_timeout=2.0)
-    async with adapter.client(**options) as client:
-        response = await adapter.download(client, server.url + "/file")
-    assert response.content == parse_step(f"200{LONG}").content
-    assert forbear.record_of(response).resumed == tuple(70_001 * n for n in range(1, 10))
-    assert len(server.requests("/file")) == 10
-    assert options["clock"].sleeps == [1.0] * 9
-
-
 FAR = random.Random(9).randbytes(700_000)
 NOTHING, V2 = Answer(status=304, content=b""), {"ETag": '"v2"'}
 SERVERS = {
@@ -159,10 +129,6 @@ async def test_no_server_has_a_download_requested_without_end(adapter, quick, is
 
 
 async def test_a_resumption_is_under_the_budget(adapter, server, options):
-    """A request for the rest costs a fifth of a hinted retry; with nothing left it is an error.
-
-    Given up at once: no resumption was begun, and none failed.
-    """
     events = []
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     server.script("/file", f"cut:70001{LONG}")
@@ -177,7 +143,6 @@ async def test_a_resumption_is_under_the_budget(adapter, server, options):
 
 
 async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, options):
-    """Never sooner than it says, and not at all if that is too long."""
     server.script("/file", CUT, "503;retry-after=7", f"200{OF_V1}")
     server.script("/later", CUT, "503;retry-after=61", f"200{OF_V1}")
     async with adapter.client(**options) as client:
@@ -209,10 +174,6 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 async def test_what_does_not_fit_is_the_original_error(adapter, server, options, name):
-    """Nothing is mixed or repeated: the caller has what came, and then the error that ended it.
-
-    What fits and what does not is the table of tests/core/test_resume.py.
-    """
     events, got = [], bytearray()
     server.script("/file", CUT, DIFFERENT[name])
     async with adapter.client(**options, on_event=[events.append]) as client:
@@ -237,7 +198,6 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
 
 
 async def test_the_callers_own_range_resumes_as_that_range(adapter, server, options):
-    """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
     for number, (asked, expected, again) in enumerate(
         (
             ("bytes=1001-", slice(1001, None), "bytes=71002-"),
@@ -267,7 +227,6 @@ async def test_the_callers_own_range_resumes_as_that_range(adapter, server, opti
     ],
 )
 async def test_what_is_not_resumed(adapter, server, options, first, more, method):
-    """One request, and the library's error."""
     server.script("/file", first, f"200{OF_V1}")
     async with adapter.client(**{**options, **more}) as client:
         key = {"Idempotency-Key": "1"}
@@ -284,7 +243,6 @@ async def test_what_is_not_resumed(adapter, server, options, first, more, method
 
 
 async def test_listeners_and_hooks_see_each_request(adapter, server, options):
-    """before_attempt signs each one, announce_attempts numbers it, events come in order."""
     events, hooked = [], []
 
     def sign(request, attempt):
@@ -308,7 +266,6 @@ async def test_listeners_and_hooks_see_each_request(adapter, server, options):
 
 @pytest.mark.parametrize("reason", [Reason.DEADLINE, Reason.CIRCUIT_OPEN])
 async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, options, reason):
-    """No wait is begun; the error is that of the body, and the record says why."""
     server.script("/file", f"cut:15001{OF_V1}")
     if reason is Reason.CIRCUIT_OPEN:
         options["breaker"] = CircuitBreaker(1, failure_rate=None, open_for=30.0)
@@ -322,7 +279,6 @@ async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, op
 
 
 async def test_closing_the_transport_ends_the_wait(adapter, server):
-    """Like every other wait; the error is that of the body."""
     server.script("/file", f"cut:15001{OF_V1}")
     waits, caught = [], []
     options = {"policy": POLICY.replace(backoff=Fixed(60.0)), "on_event": note_waits(waits)}
@@ -359,10 +315,6 @@ async def test_closing_the_transport_ends_the_wait(adapter, server):
     ],
 )
 async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, size, more, resumed):
-    """Chunked, so that only the count shows it; no byte beyond the count is handed out.
-
-    One that is too short is asked for again, as often as attempts allow.
-    """
     part = at(70_001).replace("body=129999", f"body={size}") + ";chunked=1"
     server.script("/file", CUT, part, *more)
     async with adapter.client(**options) as client:
@@ -415,7 +367,6 @@ class Parts(Foreign):
 @pytest.mark.slow
 @family
 async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
-    """The rest never comes: the read that waits for it ends at the deadline."""
     server.script("/file", f"cut:15001{OF_V1}", "hang")
     policy = POLICY.replace(backoff=Fixed(0.0))
     async with adapter.client(policy=policy) as client:
@@ -428,7 +379,6 @@ async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
 @pytest.mark.slow
 @family
 async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
-    """A byte now and then keeps every read timeout from firing, and counts as progress."""
     server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1};drip=300")
     policy = POLICY.replace(backoff=Fixed(0.0))
     async with adapter.client(policy=policy) as client:
@@ -440,7 +390,6 @@ async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
 
 @family
 async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, options):
-    """The response was given up in the meantime, from elsewhere: nothing stays open."""
     inner = Parts(adapter, WHOLE, [2_500])
     async with adapter.client(inner, **options) as client:
         response = await adapter.open(client, "GET", "http://a.example.com/file")

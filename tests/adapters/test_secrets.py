@@ -67,7 +67,6 @@ def everything_about(*things):
 
 @pytest.mark.smoke
 async def test_nothing_secret_is_told(adapter, quick, told):
-    """Not in the log, nor in events, records, notes and reprs, whatever ends the call."""
     for last in OUTCOMES if adapter.is_full else ("error", "odd-hint"):
         await check_a_call(adapter, quick, told, last)
 
@@ -116,7 +115,6 @@ class Refusing(Well):
 
 @pytest.mark.smoke
 async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
-    """DeadlineExceeded and CircuitOpenError name method and origin, and no more."""
     for options, expected in (
         ({"strategy": Refusing()}, adapter.CircuitOpenError),
         ({"policy": RetryPolicy(total_timeout=0)}, adapter.DeadlineExceeded),
@@ -133,7 +131,6 @@ async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
 
 @pytest.mark.adapters("httpx", "sync")
 async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
-    """A header dict pasted in the wrong place does not end up in an exception's text."""
     async with adapter.client([200], **quick) as client:
         with pytest.raises(TypeError) as caught:
             await adapter.call(client, "GET", URL, extensions={"forbear": ["SECRET"] * 100})
@@ -141,7 +138,6 @@ async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
 
 
 def test_a_password_in_a_url_is_not_repeated():
-    """A URL that was given in the place of something else is shown without who may use it."""
     urls = ["http://user:SECRET@proxy:3128", "http://SECRET@proxy/@x"]
     for given in (*urls, ["https://user:SECRET@a", "https://b"]):
         with pytest.raises(TypeError) as caught:

@@ -60,7 +60,6 @@ def alarm():
 @pytest.mark.smoke
 @pytest.mark.parametrize("error", [SoftTimeLimit, TimeoutError])
 async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server, alarm, error):
-    """The failed answer's body is let go of, but not for the alarm's sake."""
     server.script("/thing", "503;body=160;drip=100", 200)
     async with adapter.client(policy=NOW) as client:
         port = adapter.retrying(client).port
@@ -80,8 +79,6 @@ async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_alarm_while_a_listener_is_told_ends_the_call(adapter, quick, alarm, kind):
-    """A listener that raises by itself is logged and costs nothing; this is not the listener's."""
-
     def listen(event):
         signal.raise_signal(signal.SIGALRM)
 
@@ -93,8 +90,6 @@ async def test_an_alarm_while_a_listener_is_told_ends_the_call(adapter, quick, a
 
 
 async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter, quick, alarm):
-    """A listener fails by itself while the caller cleans up after the alarm."""
-
     def listen(event):
         raise KeyError("a mistake")
 
@@ -111,7 +106,6 @@ async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter,
 @pytest.mark.smoke
 @pytest.mark.parametrize("place", ["on_event", "retry_if"])
 async def test_an_interruption_in_the_users_code_leaves_no_connection_open(adapter, server, place):
-    """The failed answer was not read yet; without that its place in the pool would be lost."""
     server.script("/thing", "503;body=100000", 200)
 
     def interrupted(argument):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from forbear import Fixed, RetryGate, RetryPolicy, record_of
+from forbear import RetryGate, record_of
 from forbear.testing import record
 
 from ..sockets import Listening, end_by_reset, head_from
@@ -15,7 +15,6 @@ from ..sockets import Listening, end_by_reset, head_from
 pytestmark = pytest.mark.anyio
 
 EIGHT = 8
-ONE_RETRY = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 HALF = 100_000  # bytes; more than is read ahead
 
 
@@ -109,7 +108,6 @@ async def call_at_once(adapter, client, box, count=EIGHT):
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
-    """Of eight dead connections a call meets one, and waits for nothing; later calls meet none."""
     async with adapter.client(**options_of(adapter, gate=RetryGate())) as client:
         await call_at_once(adapter, client, box)
         box.forget(how)
@@ -124,21 +122,8 @@ async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
         assert box.stale == 1
 
 
-@pytest.mark.slow
-async def test_silence_is_waited_for_once(adapter, box):
-    """Where what is sent is dropped, a call has one read timeout, and later calls have none."""
-    options = options_of(adapter, policy=ONE_RETRY, settings=adapter.reading_for(1))
-    async with adapter.client(**options) as client:
-        await call_at_once(adapter, client, box)
-        box.forget("drop")
-        assert (await adapter.call(client, "GET", box.url)).status_code == 200
-        await call_at_once(adapter, client, box)
-    assert box.stale == 1
-
-
 @pytest.mark.smoke
 async def test_a_post_without_a_key_is_sent_once(adapter, box):
-    """The server may have read it. The next call meets no dead connection any more."""
     async with adapter.client(**options_of(adapter)) as client:
         await call_at_once(adapter, client, box)
         box.forget("reset")

@@ -62,7 +62,6 @@ class Stalling(Listening):
 
 @pytest.mark.smoke
 async def test_a_failed_body_that_stalls_is_drained_no_longer(adapter, elapsed):
-    """Chunked, and silent after five bytes: its connection is closed, and the retry goes out."""
     for head, part, _ in (STALLS["chunked, inside"], STALLS["chunked, between"]):
         with Stalling(503, head, part, times=1) as server:
             settings, policy = adapter.reading_for(60), RetryPolicy(backoff=Fixed(0))
@@ -75,7 +74,6 @@ async def test_a_failed_body_that_stalls_is_drained_no_longer(adapter, elapsed):
 
 @pytest.mark.smoke
 async def test_a_held_call_keeps_the_head_of_a_body_that_stalls(adapter, elapsed):
-    """It is held, and its connection closed; the deadline of a held call holds meanwhile too."""
     head, part, _ = STALLS["chunked, inside"]
     policy = RetryPolicy(backoff=Fixed(0), patience=0.3)
     with Stalling(503, head, part) as server:
@@ -105,7 +103,6 @@ LOOKERS = [
 async def test_a_body_that_stalls_while_it_is_looked_at_is_the_callers(
     adapter, elapsed, looker, stall
 ):
-    """What was read is put back, and the rest is live."""
     seen = []
 
     def look(response):

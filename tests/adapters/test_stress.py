@@ -14,13 +14,11 @@ from forbear import (
     CircuitBreaker,
     ConcurrencyLimit,
     Fixed,
-    Hedge,
     RetryBudget,
     RetryGate,
     RetryPolicy,
     record_of,
 )
-from forbear.addons.hedge import MOST_TIMES
 from forbear.core.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 
@@ -72,7 +70,6 @@ def _hurried():
 @pytest.mark.release
 @pytest.mark.usefixtures("_hurried")
 def test_threads_and_loops_on_one_transport_keep_count():
-    """Tokens never below zero; nothing held or taken at the end; records and events say what was."""
     gate = RetryGate()
     # It opens now and then. A 429 and a cancellation say nothing of an origin, and release a permit.
     breaker = CircuitBreaker(3, open_for=0.01)
@@ -155,36 +152,3 @@ def test_threads_and_loops_on_one_transport_keep_count():
     assert gate.held() == 0
     assert (slots.in_flight(), slots.waiting()) == (0, 0)
     assert [circuit.probe for circuit in breaker._circuits.values() if circuit.probe] == []
-
-
-@pytest.mark.release
-@pytest.mark.usefixtures("_hurried")
-def test_threads_that_hedge_to_many_origins_keep_count():
-    """No sketch gives more tokens than it has earned, though more origins come than are kept."""
-    hedge = Hedge(learn_from=5, ratio=0.5, burst=2)
-    origins = [f"http://{n}.example.com" for n in range(2000)]
-    lock, learned, spent, fewest = threading.Lock(), Counter(), Counter(), []
-    sketches = []  # kept alive, so that each has an id of its own
-
-    def run(n):
-        for k in range(len(origins) * 2):
-            # Threads meet at an origin, because all walk the same way; half of them turn round.
-            times = hedge.times(origins[k // 8 * 8 % 2000 + (k + n) % 8], "GET")
-            times.learn(0.01 + n / 1000, k / 100)
-            has_token = times.spend()
-            if has_token and not k % 3:
-                times.end_held()
-                has_token = False
-            with lock:
-                sketches.append(times)
-                learned[id(times)] += 1
-                spent[id(times)] += has_token
-                fewest.append(times._tokens)
-
-    in_threads(THREADS, run)
-    assert len(hedge._times) <= MOST_TIMES < len(learned)
-    assert min(fewest) >= 0
-    assert max(fewest) <= hedge.burst
-    assert learned.total() == THREADS * len(origins) * 2
-    over = [one for one in learned if spent[one] > hedge.burst + hedge.ratio * learned[one]]
-    assert over == []

@@ -3,7 +3,7 @@ verification and environment hold.
 """
 
 import ssl
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import aiohttp
@@ -11,11 +11,9 @@ import pytest
 import requests
 import trustme
 import urllib3
-from urllib3.contrib.pyopenssl import PyOpenSSLContext
 
-import forbear
 from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
-from forbear.requests import RetryAdapter, mount
+from forbear.requests import mount
 from forbear.strategies import Phase
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryPoolManager
@@ -74,15 +72,10 @@ def client(request):
     return lambda policy=NOW, **settings: request.param(policy, **settings)
 
 
-def status_of(response):
-    return getattr(response, "status_code", None) or response.status
-
-
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
 def test_a_certificate_that_does_not_hold_is_asked_for_once(
     authority, context_of, files, client, wrong
 ):
-    """It would not hold the next time either: one handshake, and the library's own error."""
     if wrong == "another host":
         context = context_of("elsewhere.example", authority)
     else:
@@ -156,7 +149,6 @@ def unverified(adapter):
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
-    """It ends, is reset or stalls before ServerHello: a POST without a key is sent, and once."""
     policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=0.8)
     settings, named = unverified(adapter)
     if adapter.name == "aiohttp":  # where attempt_timeout does not tell connecting from the rest
@@ -172,46 +164,3 @@ async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
     kinds = [each.failure for each in attempts]
     assert kinds[2] is FailureKind.CONNECT_TIMEOUT
     assert set(kinds[:-1]) <= {FailureKind.TLS, FailureKind.REFUSED, FailureKind.CONNECT_TIMEOUT}
-
-
-# pyOpenSSL, whose sockets have less than Python's own.
-
-
-def pyopenssl_context(files):
-    context = PyOpenSSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(files.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-def pyopenssl_session(files):
-    """What the X509Adapter of requests-toolbelt does."""
-
-    class InMemory(requests.adapters.HTTPAdapter):
-        def init_poolmanager(self, *arguments, **named):
-            super().init_poolmanager(*arguments, **named, ssl_context=pyopenssl_context(files))
-
-    session = requests.Session()
-    session.trust_env, session.verify = False, files.ca
-    session.mount("https://", RetryAdapter(NOW, inner=InMemory()))
-    return session
-
-
-def pyopenssl_manager(files):
-    return RetryPoolManager(NOW, ssl_context=pyopenssl_context(files))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:X509.get_subject:DeprecationWarning")  # urllib3 before 2.3
-@pytest.mark.parametrize("make", [pyopenssl_session, pyopenssl_manager])
-@pytest.mark.parametrize("seconds", [None, 5])
-def test_sockets_of_pyopenssl(server, files, make, seconds):
-    """A failed answer is drained, so that its connection is used again; a deadline holds too."""
-    server.script("/thing", "503;body=10", "200;body=10", "200;body=100;drip=200")
-    with make(files) as client, forbear.deadline(seconds) if seconds else nullcontext():
-        response = client.request("GET", server.url + "/thing", timeout=30)
-        assert status_of(response) == 200
-        assert record_of(response).retries == 1
-        with pytest.raises(forbear.DeadlineExceeded), forbear.deadline(1.0):
-            client.request("GET", server.url + "/thing", timeout=30)
-    assert [arrival.connection for arrival in server.requests()] == [1, 1, 1]

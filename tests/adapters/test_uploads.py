@@ -42,12 +42,6 @@ async def test_an_early_no_is_the_answer(adapter, server):
 
 
 async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
-    """Throttled while it uploads: three seconds later the body is sent from its first byte.
-
-
-    body_buffer holds what was read of a one-shot body, the generator has the rest: together they
-    are the body. What is not held cannot be read again: the 429 itself, and why.
-    """
     for content, room, arrived in (
         (LARGE, 0, [1000, len(LARGE)]),
         (chunks_of(adapter), len(LARGE), [1000, len(LARGE)]),
@@ -66,30 +60,3 @@ async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
             assert response.status_code == 429
             assert record_of(response).reason == "body-consumed"
             assert len(arrivals) == 1
-
-
-# Expect: 100-continue (RFC 9110 section 10.1.1).
-
-
-EXPECT = {"Expect": "100-continue"}
-
-
-async def test_what_comes_in_place_of_100_is_the_answer(adapter, server):
-    """Without it not one byte of the body was asked for; after a 503 the whole of it is sent.
-
-
-    The interim answer itself is none.
-    """
-    for step, status, arrived in (
-        ("early:417:0", 417, [0]),
-        ("early:503:0", 200, [0, len(LARGE)]),
-        ("503", 200, [len(LARGE)] * 2),
-    ):
-        before = len(server.requests("/up"))
-        server.script("/up", step, 200)
-        assert (await send(adapter, server, LARGE, headers=EXPECT)).status_code == status
-        arrivals = server.requests("/up")[before:]
-        assert [arrival.body_bytes for arrival in arrivals] == arrived
-        assert {dict(arrival.headers)["Expect"] for arrival in arrivals} == {"100-continue"}
-        if status == 200:
-            assert arrivals[1].sha256 == digest(LARGE)

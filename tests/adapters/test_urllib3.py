@@ -36,7 +36,6 @@ READINGS = [
     "step", ["200;body=10", "404;body=10", "200;body=10;chunked=1", "204", "503;body=10"]
 )
 def test_a_response_is_as_without_us(server, step):
-    """Read or not, released or not, its data, url, retries and connection."""
     server.script("/thing", step)
 
     def look(manager, named):
@@ -69,7 +68,6 @@ def test_a_response_is_as_without_us(server, step):
     "step", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;chunked=1;body=10", "reset", "hang"]
 )
 def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
-    """Also those of a body that is preloaded: MaxRetryError around the same, or the same bare."""
     server.script("/thing", step)
     seen = []
     retries, timeout = Retry(0), 0.1 if step == "hang" else 30
@@ -84,7 +82,6 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
 
 
 def test_on_exhausted_raise(server):
-    """urllib3 says it with MaxRetryError around a ResponseError."""
     server.script("/thing", 503)
     with (
         RetryPoolManager(NOW.replace(on_exhausted="raise"), clock=FakeClock()) as manager,
@@ -136,7 +133,6 @@ def redirected(manager, url, named):
 @pytest.mark.parametrize("status", [303, 307])
 @pytest.mark.parametrize("hops", [1, 4])
 def test_redirects_are_as_without_us(server, named, status, hops):
-    """redirect= and retries= mean what they mean to a PoolManager: hops, end and history."""
     for hop in range(hops):
         server.script(f"/{hop}", f"{status};header=Location:/{hop + 1};body=3")
     server.script(f"/{hops}", "200;body=5")
@@ -156,7 +152,6 @@ def test_redirects_are_as_without_us(server, named, status, hops):
 
 
 def test_a_file_that_is_closed_is_not_sent_again(server):
-    """An error of the library; never an empty body."""
     file = io.BytesIO(b"abcdef")
     server.script("/thing", 503, 200)
     with (
@@ -168,7 +163,6 @@ def test_a_file_that_is_closed_is_not_sent_again(server):
 
 
 def test_a_retries_argument_is_told_once_what_it_counts(server):
-    """Not for redirects of requests that gave none; 0 as well, since it gets those of the policy."""
     server.script("/a", "302;header=Location:/b")
     server.script("/b", 200)
     says = r"counts redirects only.*RetryPolicy\.from_urllib3\("
@@ -189,7 +183,6 @@ def test_a_retries_argument_is_told_once_what_it_counts(server):
 @pytest.mark.parametrize("never", [False, Retry(total=False), Retry(False, status_forcelist=[503])])
 @pytest.mark.parametrize("of_manager", [False, True], ids=["of-request", "of-manager"])
 def test_retries_that_are_off_are_off(server, step, never, of_manager):
-    """False and total=False, of the request or of the manager: sent once, and urllib3's own end."""
     server.script("/thing", step)
     ends = []
     for kind in (urllib3.PoolManager, RetryPoolManager):

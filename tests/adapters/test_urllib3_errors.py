@@ -192,7 +192,6 @@ def exceptions_of(module):
 
 @pytest.mark.parametrize(("module", "table"), [(rq, REQUESTS), (u3, URLLIB3)])
 def test_every_class_of_the_installed_version_has_its_own_entry(module, table):
-    """A class that a new version brings is judged by someone before it is retried."""
     classes = {cls.__name__: cls for cls in exceptions_of(module)}
     assert classes.keys() == table.keys()
     for name, cls in classes.items():
@@ -310,7 +309,6 @@ def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin():
 
 
 def test_a_url_cannot_pass_for_a_refused_tunnel():
-    """urllib3 puts the path into its messages, and a path may read like anything."""
     inner = u3.ProxyError("Unable to connect to proxy", ConnectionResetError())
     error = rq.ProxyError(u3.MaxRetryError(POOL, f"/{TUNNEL}403 Forbidden", inner))
     assert TUNNEL in str(error)
@@ -377,7 +375,6 @@ def test_a_vendored_copy_is_understood(module):
 
 
 def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():
-    """A foreign connection class may raise urllib3's exceptions after a request was read."""
     foreign = type("ServerDisconnected", (OSError,), {"__module__": "aiohttp.client_exceptions"})()
     for error in (u3.NewConnectionError(CONNECTION, ""), u3.ConnectTimeoutError(CONNECTION, "")):
         error.__cause__ = foreign
@@ -392,7 +389,6 @@ def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():
 
 
 def test_the_callers_own_error_is_not_taken_for_the_cause():
-    """The error that the sender is handling does not change what the request's own means."""
     with pytest.raises(rq.ConnectionError) as caught:
         try:
             raise ssl.SSLCertVerificationError("of another connection")

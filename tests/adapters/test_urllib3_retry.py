@@ -10,7 +10,6 @@ import copy
 import hashlib
 import io
 import pickle
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -28,8 +27,6 @@ from urllib3.util.retry import RequestHistory
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
-from forbear.core.strategy import RetryToken
-from forbear.errors import RetryRefused
 from forbear.testing import FaultServer
 from forbear.urllib3 import Retry
 
@@ -115,11 +112,6 @@ BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
 def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, server, retry, fault):
-    """After an answer, or an error that may come after the request, only GET, HEAD, OPTIONS and
-    TRACE are repeated, and with bodies_replayable=True what may have a body.
-
-    Nobody knows of a key: POST is never repeated, whatever the policy allows.
-    """
     policy = AT_ONCE.replace(methods={*RetryPolicy().methods, "POST", "PATCH"})
     for replayable, repeated in ((False, BODILESS), (True, (*BODILESS, "PUT", "DELETE"))):
         template = retry(policy, budget=None, bodies_replayable=replayable)
@@ -138,7 +130,6 @@ def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, serv
 def test_a_throttled_post_is_sent_again_only_with_a_body_that_replays(
     lane, server, retry, replayable, sent
 ):
-    """unexecuted_statuses says that nothing was executed, and nothing of the body."""
     template = retry(AT_ONCE.replace(unexecuted_statuses={429}), bodies_replayable=replayable)
     server.script("/orders", 429, 200)
     server.script("/lost", "reset", 200)
@@ -154,7 +145,6 @@ def test_a_throttled_post_is_sent_again_only_with_a_body_that_replays(
 
 @every_lane
 def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
-    """A refused connection has read nothing of the body: any request is sent again, and whole."""
     bodies = (b"order" * 99, iter([b"order"] * 99), io.BytesIO(b"order" * 99))
     for number, body in enumerate(bodies):
         server.script(f"/{number}", 200)
@@ -175,7 +165,6 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
 def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
-    """With bodies_replayable=True, each time from the position it was given at."""
     server.script("/thing", fault, 200)
     file = io.BytesIO(b"skipped" + b"sent" * 5000)
     file.seek(7)
@@ -215,26 +204,10 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
     assert clock.sleeps == pytest.approx([slept])
 
 
-def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch, quickest):
-    """A wait of 7 s after an answer that was drained for 0.25 s sleeps for 6.75 s."""
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    retry = Retry(RetryPolicy(backoff=Fixed(7)))
-
-    def run():
-        slept.clear()
-        server.script("/thing", "503;body=1600;drip=150", 200)
-        manager(retry).request("GET", server.url + "/thing", preload_content=False).read()
-        assert slept == [pytest.approx(6.75, abs=0.1)]
-
-    quickest.sync(run, bound=0.35)
-
-
 # P4: deadlines bound the waits.
 
 
 def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock):
-    """Five seconds left and the server asks for ten: its answer at once."""
     server.script("/thing", "503;retry-after=10")
     for total, block in ((5, 60), (None, 5)):
         template = retry(AT_ONCE.replace(total_timeout=total), clock=clock)
@@ -249,62 +222,11 @@ def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, interruption):
-    """What bought an attempt that is never sent is refunded."""
-
     server.script("/thing", 503)
     client = manager(Retry(budget=budget, clock=Interrupted(interruption)))
     with pytest.raises(interruption):
         client.request("GET", server.url + "/thing")
     assert budget.tokens(server.url, 0.0) == 20
-
-
-class Recording:
-    """A strategy that allows three attempts and notes what it is asked."""
-
-    quiet = True
-
-    def __init__(self):
-        self.asked = []
-        self.open = 0
-
-    def acquire_initial_token(self, scope, now):
-        self.asked.append("acquire")
-        self.open += 1
-        return RetryToken()
-
-    def refresh_token(self, token, failure, now, *, latest):
-        self.asked.append(f"refresh after {token.attempts}")
-        if token.attempts == 3:
-            raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
-        return RetryToken(delay=1.0)
-
-    def record_success(self, token, now):
-        self.asked.append(f"success after {token.attempts}")
-        self.open -= 1
-
-    def release(self, token, now):
-        self.asked.append(f"release after {token.attempts}")
-        self.open -= 1
-
-
-def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock):
-    """Each token it gives out ends exactly once."""
-    refreshed = [f"refresh after {n}" for n in (1, 2, 3)]
-    for number, (steps, asked) in enumerate(
-        (
-            ([200], []),
-            ([503, 200], ["acquire", "refresh after 1", "success after 2"]),
-            ([503, 404], ["acquire", "refresh after 1", "success after 2"]),
-            ([503], ["acquire", *refreshed, "release after 3"]),
-            (["503;header=x-should-retry:false"], []),
-        )
-    ):
-        strategy = Recording()
-        server.script(f"/{number}", *steps)
-        with lane.client(retry(strategy=strategy, clock=clock)) as client:
-            lane.call(client, "GET", f"{server.url}/{number}")
-        assert strategy.asked == asked
-        assert strategy.open == 0
 
 
 # P6: failed responses are drained within bounds or closed.
@@ -314,7 +236,6 @@ def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock):
 def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answer(
     server, retry, fault
 ):
-    """With release_conn=True urllib3 takes it back early: half-read, it must not be used again."""
     server.script("/thing", fault, "200;body=10")
     with pool_of(server, maxsize=1, retries=retry()) as pool:
         response = pool.urlopen("GET", "/thing", preload_content=False, release_conn=True)
@@ -356,7 +277,6 @@ def test_28_a_status_never_raises(lane, server, retry):
 )
 @every_lane
 def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry, step, method):
-    """Same class, same reason inside, so that existing except clauses go on working."""
     if step is None:
         server.stop()
     else:
@@ -374,7 +294,6 @@ def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry
 
 
 def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
-    """Neither path, query, userinfo nor header values are in notes, events, logs or the repr."""
     told = []
     template = retry(on_event=[told.append])
     server.script("/s3cret", "503;header=X-Token:s3cret", "reset")
@@ -394,7 +313,6 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
 
 
 def test_one_retry_serves_all_threads(lane, server, retry):
-    """32 calls at once by one object: each has its own count, and the object stays as it was."""
     template = retry(budget=None)
     before = dict(vars(template))
     for n in range(32):
@@ -409,7 +327,6 @@ def test_one_retry_serves_all_threads(lane, server, retry):
 
 
 def test_an_outage_gets_no_more_retries_than_the_default_budget_has(lane, server, retry):
-    """Nothing else brakes them: ten calls of four attempts each, seven tokens, and no time passes."""
     server.script("/thing", 503)
     with lane.client(retry()) as client:
         for _ in range(10):
@@ -430,7 +347,6 @@ def test_copies_share_the_budget(server, manager, retry, budget):
 
 
 def test_a_retry_pickles(server, manager):
-    """With its settings, a budget of its own on the other side, and without the call it was in."""
     policy = RetryPolicy(max_attempts=3, backoff=Fixed(0))
     settings = {"bodies_replayable": True, "redirect": 2}
     template = Retry(policy, budget=RetryBudget(burst=7), name="x", **settings)
@@ -451,7 +367,6 @@ def test_a_retry_pickles(server, manager):
 
 
 def test_a_block_of_tests_bounds_the_attempts(lane, server, retry):
-    """Whatever the policy says, or an override of it."""
     server.script("/thing", 503)
     with testing.fast(max_attempts=2), forbear.override(max_attempts=9):
         with lane.client(retry()) as client:
@@ -460,7 +375,6 @@ def test_a_block_of_tests_bounds_the_attempts(lane, server, retry):
 
 
 def test_a_loop_that_never_sleeps_ends_too(retry):
-    """Other libraries call increment alone, as ``responses`` may."""
     left = retry()
     for _ in range(3):
         left = left.increment("GET", "/thing", response=answer(503), _pool=POOL)
@@ -469,7 +383,6 @@ def test_a_loop_that_never_sleeps_ends_too(retry):
 
 
 def test_an_unknown_method_is_not_safe(retry):
-    """increment may be called without a method: only what was never sent is repeated then."""
     assert retry().increment(error=ConnectTimeoutError()).total == 2
     with pytest.raises(ReadTimeoutError):
         retry().increment(error=ReadTimeoutError(POOL, "/thing", "read timed out"))
@@ -482,10 +395,6 @@ def test_an_unknown_method_is_not_safe(retry):
 
 
 def test_the_history_is_kept_as_urllib3_keeps_it(retry, budget):
-    """One entry per failure: method, URL, error, status, and where it was redirected.
-
-    An attempt that nobody slept for was sent all the same: its token stays spent.
-    """
     left = retry(budget=budget)
     connecting = ConnectTimeoutError("conntimeout")
     left = left.increment("GET", "/test1", None, connecting)
@@ -522,7 +431,6 @@ NEW = [
 
 
 def test_new_takes_what_has_a_meaning(retry):
-    """``new`` with urllib3's names gives a changed copy; the original stays."""
     for changes, field, value in NEW:
         template = retry()
         before = dict(vars(template))
@@ -542,19 +450,7 @@ def test_new_refuses_what_it_would_have_to_ignore(retry):
         Retry.from_int(3)
 
 
-def test_new_can_leave_statuses_to_its_caller(server, manager, retry):
-    """kubernetes' client-go retries ask for exactly this: errors only, never a status."""
-    changed = retry().new(status=0, status_forcelist=(), respect_retry_after_header=False)
-    server.script("/thing", "503;header=x-should-retry:true", 200)
-    assert manager(changed).request("GET", server.url + "/thing").status == 503
-    server.script("/other", "reset", 503)
-    response = manager(changed).request("GET", server.url + "/other")
-    assert response.status == 503
-    assert len(server.requests("/other")) == 2
-
-
 def test_a_subclass_stays_itself(server, manager, quick):
-    """Attributes and class of a subclass survive increment, copies and pickling."""
     after = Tagged("blue").increment("GET", "/thing", response=answer(503))
     for each in (after, copy.deepcopy(after), pickle.loads(pickle.dumps(after))):
         assert type(each) is Tagged
@@ -579,7 +475,6 @@ class Tagged(Retry):
     ],
 )
 def test_redirects_are_counted_as_urllib3_counts_them(server, retry, options, hops, raises):
-    """A loop ends after redirect= hops: MaxRetryError, or the last answer if no error is wanted."""
     server.script("/loop", "302;header=Location:/loop;body=3")
     named = {"retries": retry(**options), "preload_content": False}
     with urllib3.PoolManager() as manager, pool_of(server) as pool:
@@ -605,22 +500,7 @@ def outcome_of(function, *args, **options):
         return error
 
 
-def test_a_deadline_goes_on_after_a_redirect(server, manager, retry, clock):
-    """forbear.deadline is of the whole block: 2 s hold one wait of 1.5 s, before or after it."""
-    policy = RetryPolicy(backoff=Fixed(1.5))
-    server.script("/from", 503, "302;header=Location:/to")
-    server.script("/to", 503, 200)
-    for path in ("/from", "/to"):
-        del clock.sleeps[:]
-        with forbear.deadline(2.0, clock=clock):
-            response = manager(retry(policy, clock=clock)).request("GET", server.url + path)
-        server.script("/to", 503)
-        assert (response.status, clock.sleeps) == (503, [1.5])
-        assert record_of(response).reason is Reason.DEADLINE
-
-
 def test_credentials_do_not_follow_to_another_origin(server, manager, retry):
-    """remove_headers_on_redirect works as in urllib3, with its default and with one's own."""
     headers = {"Authorization": "Bearer x", "X-Secret": "y", "X-Plain": "z"}
     with FaultServer() as other:
         there = other.url.replace("127.0.0.1", "localhost")
@@ -639,7 +519,6 @@ def test_credentials_do_not_follow_to_another_origin(server, manager, retry):
     ("asked", "slept"), [("2", [2.0]), ("soon", []), ("0", []), ("9" * 5000, None), ("61", None)]
 )
 def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slept):
-    """By its Retry-After; garbage does not raise, and too long is no shorter wait."""
     server.script("/from", f"302;header=Location:/to;retry-after={asked}")
     server.script("/to", 200)
     with pool_of(server) as pool:

@@ -37,7 +37,6 @@ HINTS = {
 
 
 async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
-    """Explicit headers go first; what cannot be read says nothing."""
     options = {"policy": POLICY.for_vendors("google"), **quick}
     for name, (answer, waited) in HINTS.items():
         quick["clock"].sleeps.clear()
@@ -51,7 +50,6 @@ async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
 @pytest.mark.smoke
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_no_in_the_body_ends_the_call_and_the_body_is_the_callers(adapter, quick, chunked):
-    """Streamed or not; no wait brings back a quota that is used up."""
     options = {"policy": POLICY.for_vendors("openai"), **quick}
     answer = Answer(status=429, lines=JSON, content=SPENT, chunked=chunked)
     with Origin(b"", [answer]) as origin:
@@ -65,7 +63,6 @@ async def test_a_no_in_the_body_ends_the_call_and_the_body_is_the_callers(adapte
 
 
 async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
-    """Nor is one read of a status that the policy does not retry; a block may ask for it."""
     options = {"policy": POLICY, **quick}
     with Origin(b"", [Answer(status=429, lines=JSON, content=SPENT)]) as origin:
         async with adapter.client(**options) as client:

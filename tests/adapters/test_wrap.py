@@ -16,7 +16,6 @@ NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 @pytest.mark.smoke
 async def test_a_wrapped_client_is_the_same_client_and_retries(adapter, server, quick):
-    """wrap returns what it was given; headers, base_url and the rest of it stay."""
     server.script("/thing", "503", "reset", 200)
     client = adapter.bare_client(base_url=server.url, headers={"X-Mine": "1"})
     assert adapter.forbear.wrap(client, NOW, **quick) is client
@@ -28,7 +27,6 @@ async def test_a_wrapped_client_is_the_same_client_and_retries(adapter, server, 
 
 @pytest.mark.smoke
 async def test_unwrap_undoes_it(adapter, server, quick):
-    """Afterwards the client has its own transports, mounts included, and retries nothing."""
     server.script("/thing", 503)
     extra = adapter.inner()
     client = adapter.bare_client(
@@ -47,7 +45,6 @@ async def test_unwrap_undoes_it(adapter, server, quick):
 
 
 async def test_a_proxy_of_the_environment_is_kept(adapter, server, quick, monkeypatch):
-    """HTTP_PROXY and NO_PROXY go on holding: mounts that mean "no proxy here" stay None."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -66,23 +63,8 @@ async def test_a_proxy_of_the_environment_is_kept(adapter, server, quick, monkey
     assert hosts == ["behind.example.com"] * 2 + [server.url.removeprefix("http://")] * 2
 
 
-async def test_one_inner_transport_in_two_mounts_has_one_wrapper(adapter, quick):
-    """So that it is closed once, and its waits wake together."""
-    shared = adapter.watched([200])
-    client = adapter.bare_client(
-        transport=shared, mounts={"all://a.example.com": shared, "all://b.example.com": None}
-    )
-    adapter.forbear.wrap(client, NOW, **quick)
-    wrapper = client._transport
-    assert client._mounts == {
-        key: wrapper if key.pattern == "all://a.example.com" else None for key in client._mounts
-    }
-    await adapter.close(client)
-
-
 @pytest.mark.parametrize("how", ["wrapped", "transport", "mount"])
 async def test_wrapping_twice_is_refused(adapter, quick, how):
-    """Two loops would multiply; the message names the way back."""
     if how == "wrapped":
         client = adapter.forbear.wrap(adapter.bare_client(), **quick)
     elif how == "transport":
@@ -94,26 +76,7 @@ async def test_wrapping_twice_is_refused(adapter, quick, how):
     await adapter.close(client)
 
 
-async def test_a_client_shows_whether_all_its_requests_are_retried(adapter, quick):
-    """A proxy= beside transport= has a transport of its own, and that one does not retry."""
-    is_wrapped = adapter.forbear.is_wrapped
-    mounts = {"all://a.example.com": adapter.inner(), "all://direct.example.com": None}
-    client = adapter.bare_client(mounts=mounts)
-    found = [is_wrapped(client)]
-    adapter.forbear.wrap(client, **quick)
-    found.append(is_wrapped(client))
-    adapter.forbear.unwrap(client)
-    found.append(is_wrapped(client))
-    await adapter.close(client)
-    assert found == [False, True, False]
-    for settings, expected in (({}, True), ({"proxy": "http://proxy.example.com"}, False)):
-        client = adapter.bare_client(transport=adapter.transport([200]), **settings)
-        assert is_wrapped(client) is expected
-        await adapter.close(client)
-
-
 async def test_a_certificate_that_is_refused_says_whose_verify_holds(adapter, context_of):
-    """httpx drops the client's own beside transport=, and nobody can see that before."""
     with FaultServer(tls=context_of()) as server:
         for given, is_told in (({}, True), ({"inner": adapter.inner_class()}, False)):
             client = adapter.bare_client(transport=adapter.transport_class(**given))
@@ -126,7 +89,6 @@ async def test_a_certificate_that_is_refused_says_whose_verify_holds(adapter, co
 
 
 async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
-    """With what would be right."""
     client = adapter.bare_client()
     with pytest.raises(ValueError, match=r"wrap\(client\)"):
         adapter.forbear.unwrap(client)
@@ -137,7 +99,6 @@ async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
 async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, name):
-    """wrap takes the HTTP client inside; the message says where it is, and of which library."""
     sdk = getattr(import_module("openai"), name)(api_key="k")
     inside = "httpx2" if isinstance(sdk._client, (httpx2.Client, httpx2.AsyncClient)) else "httpx"
     for function in (adapter.forbear.wrap, adapter.forbear.unwrap):
@@ -149,7 +110,6 @@ async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, name):
 
 
 async def test_what_is_no_inner_transport_is_refused_at_construction(adapter):
-    """Not after all attempts were made; with the name of the right class, or wrap."""
     other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
     prefix, right = ("", "RetryTransport") if adapter.is_async else ("Async", "AsyncRetryTransport")
     theirs = getattr(other, adapter.inner_class.__name__)(verify=False)
@@ -166,7 +126,6 @@ async def test_what_is_no_inner_transport_is_refused_at_construction(adapter):
 
 
 async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapter):
-    """HTTPTransport(retries=3) under ours would multiply; unwrap gives them back."""
     says = rf"{adapter.inner_class.__name__}\(retries=3\).*retries=0"
     inner = adapter.inner(retries=3)
     with pytest.warns(UserWarning, match=says) as caught:
@@ -189,7 +148,6 @@ async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapte
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "all_proxy"])
 async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, name):
-    """transport= makes the library ignore proxies of the environment: a warning says so."""
     for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.lower(), raising=False)
