@@ -56,20 +56,11 @@ from forbear import (
 )
 from forbear import idempotency as keys
 from forbear.core.events import (
-    AttemptDelayed,
-    AttemptFailed,
-    BudgetExhausted,
     CallEnded,
     CircuitTransition,
     Event,
-    FailedOver,
     GaveUp,
-    Hedged,
-    Released,
-    Resumption,
-    RetryAfterIgnored,
     RetryScheduled,
-    SucceededAfterRetry,
 )
 from forbear.core.request import Request
 from forbear.engine.clock import Clock
@@ -78,9 +69,7 @@ from forbear.strategies import (
     AwsStandard,
     Backoff,
     Failure,
-    Fault,
     Hint,
-    Phase,
     RetryRefused,
     RetryStrategy,
     RetryToken,
@@ -119,22 +108,12 @@ def policies() -> None:
         on_exhausted="raise",
     )
     assert_type(policy, RetryPolicy)
-    assert_type(RetryPolicy.from_env("MYAPP_RETRY_"), RetryPolicy)
     assert_type(policy.replace(max_attempts=2), RetryPolicy)
     assert_type(policy.for_vendors("github", "anthropic"), RetryPolicy)
     assert_type(policy.worst_case(attempt_timeout=2.0), float)
-    assert_type(policy.check(slo=10.0, attempt_timeout=2.0), list[str])
     assert_type(RetryPolicy.from_urllib3(3), RetryPolicy)
-    assert_type(RetryPolicy.from_httpx_retries(object()), RetryPolicy)
-    assert_type(policy.max_attempts, int)
     assert_type(policy.total_timeout, float | None)
-    assert_type(policy.backoff, Backoff)
-    assert_type(RetryPolicy.latency_sensitive(), RetryPolicy)
-    assert_type(RetryPolicy.high_availability(), RetryPolicy)
     assert_type(RetryPolicy.batch(), RetryPolicy)
-    assert_type(RetryPolicy.gateway(), RetryPolicy)
-    assert_type(RetryPolicy.disabled(), RetryPolicy)
-    assert_type(503 in policy.statuses, bool)
 
     fields: forbear.strategies.PolicyFields = {"max_attempts": 2, "statuses": {503}}
     assert_type(RetryPolicy(**fields), RetryPolicy)
@@ -144,15 +123,10 @@ def policies() -> None:
     misspelt: forbear.strategies.PolicyFields = {"max_attemps": 2}  # type: ignore[typeddict-unknown-key]
     print(misspelt)
     policy.replace(max_attemps=2)  # type: ignore[call-arg]
-    policy.replace(max_attempts="2")  # type: ignore[arg-type]
     forbear.override(max_attemps=2)  # type: ignore[call-arg]
     RetryPolicy(backoff=Exponential)  # type: ignore[arg-type]
-    RetryPolicy(backoff=Exponential(jitter=0.2))
     RetryPolicy(3)  # type: ignore[call-arg]
-    RetryPolicy(retries=3)  # type: ignore[call-arg]
     RetryPolicy(hints="respect")  # type: ignore[arg-type]
-    RetryPolicy(max_attempts="3")  # type: ignore[arg-type]
-    RetryPolicy(backoff=0.5)  # type: ignore[arg-type]
     Exponential(jitter="some")  # type: ignore[arg-type]
     policy.max_attempts = 3  # type: ignore[misc]
 
@@ -165,7 +139,7 @@ class EveryThird:
 
 
 class TwoRetriesPerMinute:
-    """A strategy of one's own, as in tests/core/test_strategy_example.py."""
+    """A strategy of one's own."""
 
     quiet = True
 
@@ -180,13 +154,7 @@ class TwoRetriesPerMinute:
         self, token: RetryToken, failure: Failure, now: float, *, latest: float
     ) -> RetryToken:
         assert_type(failure.kind, FailureKind)
-        assert_type(failure.phase, Phase)
-        assert_type(failure.fault, Fault)
         assert_type(failure.retry_after, float | None)
-        assert_type(failure.is_throttle, bool)
-        assert_type(failure.is_timeout, bool)
-        assert_type(failure.status, int | None)
-        assert_type(token.attempts, int)
         if latest < 1.0:
             raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
         token.delay = 1.0
@@ -210,29 +178,14 @@ def strategies() -> None:
     )
     forbear.httpx.RetryTransport(strategy=own)
     forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
-    assert_type(standard.quiet, bool)
-    aws: RetryStrategy = AwsStandard(
-        max_attempts=5,
-        bucket=TokenBucket(
-            100, cost=2, throttling_cost=1, timeout_cost=3, success_gain=0.5, returns_cost=False
-        ),
-        backoff=Fixed(1),
-        throttle_backoff=Exponential(base=2),
-        random=lambda: 0.5,
-    )
+    aws: RetryStrategy = AwsStandard(max_attempts=5, bucket=TokenBucket(100, cost=2))
     forbear.httpx.RetryTransport(strategy=aws)
-    assert_type(AwsStandard().bucket.tokens, float)
     AwsStandard(3)  # type: ignore[call-arg]
-    guarded = StandardStrategy(policy, breaker=CircuitBreaker(), cooldown="retries")
-    assert_type(guarded.quiet, bool)
-    StandardStrategy(policy, cooldown="on")  # type: ignore[arg-type]
     wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]
     forbear.httpx.RetryTransport(strategy=wrong)
 
 
 def tenant(facts: Request) -> str:
-    assert_type(facts.method, str)
-    assert_type(facts.origin, str)
     assert_type(facts.url, str)
     return facts.header("X-Tenant") or facts.origin
 
@@ -241,7 +194,6 @@ def scopes() -> None:
     RetryBudget(ratio=0, floor_per_second=1 / 30, burst=1, scope=lambda facts: facts.url)
     RetryBudget(scope=tenant)
     RetryBudget(scope="origin")
-    RetryBudget(scope="host")  # type: ignore[arg-type]
     RetryBudget(scope=len)  # type: ignore[arg-type]
 
 
@@ -255,22 +207,15 @@ def breakers() -> None:
         mode="observe",
     )
     assert_type(breaker.state("http://a:80", 0.0) == "open", bool)
-    assert_type(breaker.refused_for("http://a:80", 0.0), float)
-    assert_type(breaker.quiet, bool)
     CircuitBreaker(mode="shadow")  # type: ignore[arg-type]
-    CircuitBreaker(5, 0.5)  # type: ignore[call-arg]
     forbear.httpx.RetryTransport(breaker=breaker, cooldown="all")
     forbear.httpx.RetryTransport(breaker=5)  # type: ignore[arg-type]
-    forbear.urllib3.RetryPoolManager(breaker=breaker, cooldown="all")
 
 
 def several_servers() -> None:
     origins = Origins(["https://a.example", "https://b.example"], choose="round-robin")
     assert_type(origins.listed, tuple[str, ...])
-    assert_type(origins.covers("https://a.example:443"), bool)
     Origins(["https://a.example", "https://b.example"], choose="random")  # type: ignore[arg-type]
-    forbear.httpx.RetryTransport(origins=origins)
-    forbear.urllib3.RetryPoolManager(origins=origins)
     forbear.httpx.RetryTransport(origins=["https://a.example"])  # type: ignore[arg-type]
 
 
@@ -304,7 +249,6 @@ def transports() -> None:
         client.get("http://a.example/", extensions={"forbear": {"max_attempts": 1}}), httpx.Response
     )
     client.get("http://a.example/", extensions={"forbear": False})
-    httpx.Client(transport=forbear.httpx.RetryTransport(budget=None))
     httpx.Client(mounts={"https://": forbear.httpx.RetryTransport(), "http://": None})
     httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport())
     httpx2.Client(transport=forbear.httpx2.RetryTransport(httpx2.HTTPTransport()))
@@ -314,23 +258,15 @@ def transports() -> None:
     httpx.Client(transport=ScriptedTransport([200]))
     httpx2.AsyncClient(transport=ScriptedTransport([200]))
     forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]
-    forbear.httpx.RetryTransport(max_attempts=3)  # type: ignore[call-arg]
     forbear.httpx.RetryTransport(RetryPolicy())  # type: ignore[arg-type]
-    forbear.httpx.AsyncRetryTransport(RetryPolicy())  # type: ignore[arg-type]
-    forbear.httpx2.RetryTransport(RetryPolicy())  # type: ignore[arg-type]
-    forbear.httpx2.AsyncRetryTransport(RetryPolicy())  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(httpx.AsyncHTTPTransport())  # type: ignore[arg-type]
-    forbear.httpx2.RetryTransport(httpx.HTTPTransport())  # type: ignore[arg-type]
-    forbear.requests.RetryAdapter(resume=False)
     forbear.requests.mount(requests.Session(), resume=False)
     forbear.requests.mount(requests.Session(), prefetch=0)  # type: ignore[call-arg]
-    forbear.urllib3.RetryPoolManager(resume=False)
 
 
 def predicates() -> None:
     """The parameter of a lambda is the library's own response."""
     forbear.httpx.RetryTransport(retry_if=lambda r: assert_type(r, httpx.Response).is_error)
-    forbear.httpx2.RetryTransport(retry_if=lambda r: assert_type(r, httpx2.Response).is_error)
     forbear.requests.RetryAdapter(retry_if=lambda r: assert_type(r, requests.Response).ok or None)
     forbear.requests.mount(
         requests.Session(), retry_if=lambda r: assert_type(r, requests.Response).ok or None
@@ -345,8 +281,6 @@ def predicates() -> None:
     forbear.httpx.AsyncRetryTransport(
         retry_if=lambda r: still_pending(assert_type(r, httpx.Response))
     )
-    forbear.httpx.AsyncRetryTransport(retry_if=lambda r: r.status_code == 202)
-    forbear.httpx.wrap(httpx.AsyncClient(), retry_if=still_pending)
     forbear.httpx.RetryTransport(retry_if=still_pending)  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(retry_if=lambda r: r.status_cod == 202)  # type: ignore[attr-defined]
     forbear.httpx.RetryTransport(retry_if=lambda r: "yes")  # type: ignore[arg-type, return-value]
@@ -390,12 +324,8 @@ def fleets() -> None:
         redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5
     )
     forbear.httpx.RetryTransport(budget=fleet)
-    forbear.urllib3.Retry(budget=fleet)
-    StandardStrategy(RetryPolicy(), budget=fleet)
     assert_type(fleet.is_lost, bool)
-    assert_type(fleet.fallback, RetryBudget)
     RedisBudget("redis://localhost")  # type: ignore[call-arg]
-    forbear.httpx.RetryTransport(budget="redis://localhost")  # type: ignore[arg-type]
 
 
 class Tenants(requests.Session):
@@ -414,7 +344,6 @@ def options(**given: Unpack[forbear.Options[Callable[[requests.Response], bool]]
 
 def wrapping() -> None:
     assert_type(forbear.requests.mount(Tenants()), Tenants)
-    assert_type(forbear.requests.mount(requests.Session()), requests.Session)
     assert_type(forbear.httpx.wrap(Client()), Client)
     assert_type(forbear.httpx.unwrap(Client()), Client)
     assert_type(forbear.httpx2.wrap(AsyncClient()), AsyncClient)
@@ -425,12 +354,9 @@ def wrapping() -> None:
         forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"),
         httpx.AsyncClient,
     )
-    assert_type(forbear.httpx.unwrap(httpx.Client()), httpx.Client)
     assert_type(forbear.httpx.is_wrapped(httpx.AsyncClient()), bool)
     assert_type(forbear.requests.is_mounted(Tenants()), bool)
-    forbear.httpx.is_wrapped(httpx2.Client())  # type: ignore[arg-type]
     assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
-    assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)
     forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]
     forbear.aiohttp.wrap(httpx2.Client())  # type: ignore[arg-type]
     forbear.httpx.wrap(httpx.Client(), retries=3)  # type: ignore[call-arg]
@@ -448,17 +374,12 @@ async def with_aiohttp() -> None:
         retry_if=lambda r: assert_type(r, aiohttp.ClientResponse).status == 202
     )
     forbear.aiohttp.RetryMiddleware(retries=3)  # type: ignore[call-arg]
-    assert_type(forbear.aiohttp.classify(OSError()), Failure)
-    timeout: type[aiohttp.ServerTimeoutError] = forbear.aiohttp.DeadlineExceeded
-    assert timeout
 
 
 async def asynchronously() -> None:
     async with httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport()) as client:
-        with forbear.deadline(2.0), forbear.override(max_attempts=2):
-            assert_type(await client.get("http://a.example/"), httpx.Response)
         async with forbear.deadline(2.0), forbear.override(max_attempts=2):
-            pass
+            assert_type(await client.get("http://a.example/"), httpx.Response)
 
 
 @forbear.override(max_attempts=2)
@@ -479,10 +400,6 @@ async def decorated() -> None:
 
 
 def contexts() -> None:
-    with forbear.override(max_attempts=2, hints="ignore"):
-        pass
-    with forbear.deadline(2.0, clock=FakeClock()):
-        pass
     with record() as events:
         pass
     assert_type(events.names, list[str])
@@ -496,26 +413,8 @@ def heard(event: Event) -> None:
         assert_type(event.delay, float)
     elif isinstance(event, GaveUp):
         assert_type(event.reason, Reason)
-    elif isinstance(event, AttemptFailed):
-        assert_type(event.failure, FailureKind)
     elif isinstance(event, CircuitTransition):
         assert_type(event.to_state, str)
-    elif isinstance(event, FailedOver):
-        assert_type(event.to_origin, str)
-    elif isinstance(event, BudgetExhausted):
-        assert_type(event.tokens, float | None)
-    elif isinstance(event, RetryAfterIgnored):
-        assert_type(event.why, str)
-    elif isinstance(event, Resumption):
-        assert_type(event.total, int | None)
-    elif isinstance(event, Released):
-        assert_type(event.held, float)
-    elif isinstance(event, AttemptDelayed):
-        assert_type(event.limit, str)
-    elif isinstance(event, Hedged):
-        assert_type(event.reason, str | None)
-    else:
-        assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)
 
 
@@ -524,15 +423,9 @@ def records(response: httpx.Response, error: httpx.HTTPError) -> None:
     print(record_of(error).reason, forbear.record_of(response).attempts[-1].origin)
     if record_of(error) is None:
         print("not sent by forbear")
-    assert_type(story.resumed, tuple[int, ...])
     assert_type(story, CallRecord)
     assert_type(story.reason, Reason | None)
     assert_type(story.attempts, tuple[AttemptRecord, ...])
-    assert_type(story.waits, tuple[float, ...])
-    assert_type(story.reasons, tuple[str, ...])
-    assert_type(story.retries, int)
-    assert_type(story.attempts[0].failure, FailureKind | None)
-    assert_type(story.attempts[0].delay, float | None)
 
 
 def errors() -> None:
@@ -569,18 +462,14 @@ def hints() -> None:
     hint = read_hint(429, [("Retry-After", "2")], now=0.0)
     assert_type(hint, Hint)
     assert_type(hint.delay, float | None)
-    assert_type(hint.should_retry, bool | None)
-    assert_type(hint.source, str | None)
     read_hint(429, [(b"Retry-After", b"2")], now=0.0)
     read_hint(429, httpx.Headers().multi_items(), now=0.0)
-    read_hint(429, httpx.Headers().raw, now=0.0)
 
 
 def idempotency() -> None:
     key = keys.generate(profile="stripe")
     assert_type(key, str)
     assert_type(keys.serialize(key, style="sf-string", profile="generic"), str)
-    assert_type(keys.parse('"a"'), str)
 
 
 def testing() -> None:
@@ -594,18 +483,3 @@ def testing() -> None:
     assert_schedule(RetryPolicy(max_attempts=3), [(0, 1), (0.0, 2.5)])
     with fast(), fast(max_attempts=2), disabled():
         pass
-
-
-@fast(max_attempts=2)
-def rehearsed(number: int) -> str:
-    return str(number)
-
-
-@disabled()
-async def arehearsed(number: int) -> str:
-    return rehearsed(number)
-
-
-async def of_rehearsed() -> None:
-    assert_type(rehearsed(1), str)
-    assert_type(await arehearsed(1), str)
