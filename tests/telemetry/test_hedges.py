@@ -46,12 +46,6 @@ def hedged(server, listeners, *script, calls=1, delay=0.05, policy=NO_RETRY, **h
             {("first", "2xx"): 1, ("hedge", "5xx"): 1},
             id="failed",
         ),
-        pytest.param(
-            ("500;delay=150", "200;delay=600"),
-            "won",
-            {("first", "5xx"): 1, ("hedge", "2xx"): 1},
-            id="won after a failure",
-        ),
     ],
 )
 def test_each_attempt_is_counted_once_with_its_own_result(

@@ -1,11 +1,11 @@
 """Spans: one around each call that needed a second attempt, with the further attempts in it."""
 
-import importlib
 import time
 from contextlib import contextmanager
 
 import anyio
 import httpx
+import httpx2
 import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.httpx import HTTPX2ClientInstrumentor, HTTPXClientInstrumentor
@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 import forbear.httpx
-from forbear import CircuitBreaker, Fixed, RetryGate, RetryPolicy
+import forbear.httpx2
+from forbear import Fixed, RetryGate, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.telemetry import otel
 from forbear.testing import FakeClock, ScriptedTransport
@@ -132,24 +133,6 @@ def test_a_call_that_was_held_says_for_how_long_and_why_it_went(scripted, traces
     assert told == {"forbear.cause": "probe", "forbear.held_for": pytest.approx(0.99)}
 
 
-def test_an_open_circuit_ends_the_span_of_the_call_that_waited_for_it(scripted, traces):
-    """Refused before its retry was sent: the call failed, with what it had got."""
-    breaker = CircuitBreaker(2, failure_rate=None, open_for=60)
-    clock = FakeClock()
-    client = scripted(503, breaker=breaker, clock=clock)
-
-    def open_it(seconds):
-        breaker.record("http://api.test:80", failed=True, sent_at=0.0, now=clock.monotonic())
-
-    clock.sleep = open_it
-    with pytest.raises(forbear.CircuitOpenError):
-        client.get("http://api.test/")
-    span = traces.the("forbear.request")
-    assert span.attributes["forbear.outcome"] == "failed"
-    assert span.attributes["forbear.attempts"] == 1
-    assert span.status.status_code is StatusCode.ERROR
-
-
 @pytest.mark.parametrize("answer", [206, 404])
 def test_a_download_that_is_resumed_has_a_span(adapter, answer, download, traces, spans):
     """Below whoever reads it; left when the rest has begun to come, or will not."""
@@ -161,8 +144,7 @@ def test_a_download_that_is_resumed_has_a_span(adapter, answer, download, traces
     assert spans._open == {}
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_cancelled_call_ends_its_span(backend, server, traces, spans):
+def test_a_cancelled_call_ends_its_span(server, traces, spans):
     server.script("/", 503)
     policy = POLICY.replace(backoff=Fixed(30))
     scopes = []
@@ -180,7 +162,7 @@ def test_a_cancelled_call_ends_its_span(backend, server, traces, spans):
                 await client.get(server.url)
         assert trace.get_current_span() is trace.INVALID_SPAN
 
-    anyio.run(main, backend=backend)
+    anyio.run(main)
     span = traces.the("forbear.request")
     assert span.attributes["forbear.outcome"] == "cancelled"
     assert "error.type" not in span.attributes
@@ -250,14 +232,12 @@ def around(traces, within):
 
 
 @within
-@pytest.mark.parametrize(("library", "backend"), [("httpx", "asyncio"), ("httpx2", "trio")])
-def test_tasks_do_not_mix(library, backend, within, server, traces, spans, instrumented):
+def test_tasks_do_not_mix(within, server, traces, spans, instrumented):
     """Five at once on one transport, each with two calls, one after the other."""
-    module, adapter = map(importlib.import_module, (library, f"forbear.{library}"))
 
     async def main():
-        transport = adapter.AsyncRetryTransport(policy=POLICY, gate=None, on_event=[spans])
-        async with module.AsyncClient(transport=transport) as client:
+        transport = forbear.httpx2.AsyncRetryTransport(policy=POLICY, gate=None, on_event=[spans])
+        async with httpx2.AsyncClient(transport=transport) as client:
             async with anyio.create_task_group() as group:
                 for number in range(5):
                     group.start_soon(two, client, number)
@@ -268,7 +248,7 @@ def test_tasks_do_not_mix(library, backend, within, server, traces, spans, instr
             with around(traces, within):
                 assert (await client.get(f"{server.url}{path}")).status_code == 200
 
-    anyio.run(main, backend=backend)
+    anyio.run(main, backend="trio")
     check(traces, 10, within=within)
 
 

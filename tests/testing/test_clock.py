@@ -1,14 +1,10 @@
 """FakeClock: time that passes only when someone sleeps, so that tests of waits take none."""
 
-from datetime import UTC, datetime
-
 import anyio
 import pytest
 
 from forbear.engine.clock import Clock
 from forbear.testing import FakeClock
-
-from ..threads import in_threads
 
 
 def test_a_sleep_advances_the_clock_and_is_kept() -> None:
@@ -64,20 +60,6 @@ def test_tasks_that_sleep_at_once_wake_in_their_order(backend: str) -> None:
     anyio.run(run, backend=backend)
     assert woke == [(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]
     assert sorted(clock.sleeps) == [1.0, 3.0, 5.0]
-
-
-def test_sleeps_of_threads_add_up() -> None:
-    clock = FakeClock(monotonic=1.0)
-    in_threads(4, lambda n: [clock.sleep(1.0) for _ in range(500)])
-    assert clock.monotonic() == 2_001.0
-
-
-def test_where_it_begins() -> None:
-    """At the first second of 2026; and not at a false instant, which would hide ``if ends_at:``."""
-    begins = datetime.fromtimestamp(FakeClock().time(), UTC)
-    assert begins.isoformat() == "2026-01-01T00:00:00+00:00"
-    assert FakeClock(now=7.0).time() == 7.0
-    assert FakeClock().monotonic() > 0
 
 
 def test_time_passes_without_a_sleep_and_the_wall_clock_is_stepped_alone() -> None:

@@ -14,8 +14,6 @@ from forbear import Fixed, RetryPolicy
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FakeClock, ScriptedTransport, record
 
-from ..threads import in_threads
-
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 TWICE = ["attempt_failed", "retry_scheduled", "attempt_failed", "retry_scheduled"]
@@ -48,17 +46,7 @@ def test_a_block_keeps_the_events_of_every_client_in_it() -> None:
     assert {event.client for event in events} == {"first", "second"}
 
 
-def test_on_event_keeps_those_of_one_transport_from_any_thread() -> None:
-    events = record()
-    client = a_client(503, on_event=[events])
-    in_threads(4, lambda n: client.get(URL))
-    a_client(503).get(URL)
-    assert len(events.named("gave_up")) == 4
-    assert len(events) == 4 * len(GAVE_UP)
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_block_hears_of_the_tasks_that_belong_to_it_only(backend: str) -> None:
+def test_a_block_hears_of_the_tasks_that_belong_to_it_only() -> None:
     async def run() -> None:
         transport = AsyncRetryTransport(
             ScriptedTransport([503]), policy=POLICY, clock=FakeClock(), gate=None
@@ -70,11 +58,8 @@ def test_a_block_hears_of_the_tasks_that_belong_to_it_only(backend: str) -> None
                     await client.get(URL)
 
     events = record()
-    anyio.run(run, backend=backend)
+    anyio.run(run)
     assert events.names == GAVE_UP
-
-
-# --- what they tell ---------------------------------------------------------------------------
 
 
 # --- looking at them --------------------------------------------------------------------------
