@@ -12,7 +12,7 @@ executes (Python 3.12), so that a mutant meets only those that execute its state
 first, for ``CAP`` seconds. ``--map FILE`` keeps the map for further runs. Not in it are tests that
 run forbear in another process, or meet a line by a cache that an earlier test has filled.
 
-Everything runs in copies of the repository; the source stays as it is.
+The source stays as it is: pytest loads this module as a plugin, which changes what Python compiles.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ import ast
 import copy
 import json
 import os
-import queue
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +33,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -183,78 +182,52 @@ def has_text(node: ast.AST) -> bool:
     return any(isinstance(getattr(part, "value", ""), str | bytes) for part in parts)
 
 
-class Runner:
-    """Runs mutants, each in a copy of the repository that no other job uses meanwhile."""
-
-    def __init__(self, work: Path, tests: list[str], kept_map: Path | None) -> None:
-        self.copies: queue.Queue[Path] = queue.Queue()
-        ignored = shutil.ignore_patterns(".*", "venv", "__pycache__", "dist", "build")
-        for n in range(2):
-            self.copies.put(shutil.copytree(ROOT, work / str(n), ignore=ignored))
-        kept_map = kept_map or work / "map.json"
-        if not kept_map.exists():
-            kept_map.write_text(json.dumps(map_of(work / "0", tests)))
-        found = json.loads(kept_map.read_text())
-        self.seconds: dict[str, float] = found["seconds"]
-        self.lines: dict[str, dict[str, list[str]]] = found["lines"]
-
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that execute the mutant's statement, the quickest first."""
-        by_line = self.lines.get(mutant.file, {})
-        names = {name for line in mutant.lines for name in by_line.get(str(line), ())}
-        chosen, left = [], CAP
-        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
-            left -= self.seconds[name]
-            if left < 0:
-                break
-            chosen.append(name)
-        return chosen
-
-    def finds(self, mutant: Mutant) -> bool:
-        tests = self.tests_of(mutant)
-        scratch = self.copies.get()
-        path = scratch / SOURCE / mutant.file
-        source = path.read_bytes()
-        try:
-            path.write_bytes(source[: mutant.start] + mutant.text.encode() + source[mutant.end :])
-            os.utime(path, (random.SystemRandom().randrange(10**9),) * 2)  # no .pyc is of this time
-            failed = self.first_failure(scratch, tests)
-            while failed and self.first_failure(scratch, [failed]) == "":  # a flaky test
-                tests = [test for test in tests if test != failed]
-                failed = self.first_failure(scratch, tests)
-        finally:
-            path.write_bytes(source)
-            self.copies.put(scratch)
-        if failed == "":
-            where = f"{mutant.file}:{mutant.line}"
-            print(f"survived  {where}  {mutant.change}  [{len(tests)} tests]", flush=True)
-        return failed != ""
-
-    def first_failure(self, scratch: Path, tests: list[str]) -> str | None:
-        """The first test that fails; "" if none does; None: they hang, or cannot be imported."""
-        if not tests:
-            return ""
-        chosen, failed = scratch / "chosen.txt", scratch / "failed.txt"
-        chosen.write_text("\n".join(tests))
-        failed.write_text("")
-        flags = f"-x -o faulthandler_timeout={HANG} -o faulthandler_exit_on_timeout=true".split()
-        paths = dict.fromkeys(test.partition("::")[0] for test in tests)
-        code = pytest(scratch, *flags, *paths, MUTANTS_CHOSEN=chosen, MUTANTS_FAILED=failed)
-        return "" if code in (0, 5) else failed.read_text() or None  # 5: no test was left
+# Runs.
 
 
-def pytest(root: Path, *arguments: str, **variables: Path) -> int:
-    """Run pytest with the copy's forbear and this plugin; return its exit code."""
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = ""
-    environment |= {name: str(value) for name, value in variables.items()}
+def finds(mutant: Mutant, known: dict[str, Any], work: Path) -> bool:
+    by_line, seconds = known["lines"].get(mutant.file, {}), known["seconds"]
+    names = {name for line in mutant.lines for name in by_line.get(str(line), ())}
+    tests, left = [], CAP
+    for name in sorted(names, key=lambda name: (seconds[name], name)):
+        left -= seconds[name]
+        if left >= 0:
+            tests.append(name)
+    failed = first_failure(mutant, tests, work)
+    while failed and first_failure(mutant, [failed], work) == "":  # a flaky test
+        tests.remove(failed)
+        failed = first_failure(mutant, tests, work)
+    if failed == "":
+        where = f"{mutant.file}:{mutant.line}"
+        print(f"survived  {where}  {mutant.change}  [{len(tests)} tests]", flush=True)
+    return failed != ""
+
+
+def first_failure(mutant: Mutant, tests: list[str], work: Path) -> str | None:
+    """The first test that fails; "" if none does; None: they hang, or cannot be imported."""
+    if not tests:
+        return ""
+    job = work / f"{id(mutant)}.json"
+    job.write_text(json.dumps({**vars(mutant), "tests": tests}, default=str))
+    failed = job.with_suffix(".failed")
+    failed.write_text("")
+    flags = f"-x -o faulthandler_timeout={HANG} -o faulthandler_exit_on_timeout=true".split()
+    paths = dict.fromkeys(test.partition("::")[0] for test in tests)
+    code = pytest(*flags, *paths, longest=10 * CAP, MUTANTS_JOB=str(job))
+    return "" if code in (0, 5) else failed.read_text() or None  # 5: no test was left
+
+
+def pytest(*arguments: str, longest: float | None = None, **variables: str) -> int:
+    """Run pytest with this plugin; return its exit code."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     with subprocess.Popen(
-        [*command, "-p", "benchmarks.mutants", *arguments], cwd=root, env=environment,
+        [*command, "-p", "benchmarks.mutants", *arguments],
+        cwd=ROOT, env={**os.environ, **variables, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            return process.wait(None if "MUTANTS_MAP" in variables else 10 * CAP)
+            return process.wait(longest)
         except subprocess.TimeoutExpired:
             return -1
         finally:
@@ -262,19 +235,18 @@ def pytest(root: Path, *arguments: str, **variables: Path) -> int:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def map_of(root: Path, tests: list[str]) -> dict[str, Any]:
+def map_of(tests: list[str], work: Path) -> dict[str, Any]:
     """Which tests pass, in how many seconds, and which lines they execute."""
     print(f"mapping {' '.join(tests)} …", flush=True)
-    part = root / "map"
-    pytest(root, "-n", "4", "-m", "not release", *tests, MUTANTS_MAP=part)
+    pytest("-n", "4", "-m", "not release", *tests, MUTANTS_MAP=str(work / "map"))
     seconds: dict[str, float] = {}
     lines: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for path in root.glob("map.gw*"):
+    for path in work.glob("map.gw*"):
         for test, (took, executed) in json.loads(path.read_text()).items():
             seconds[test] = took
             for file, numbers in executed.items():
                 for number in numbers:
-                    lines[file][number].append(test)
+                    lines[file][str(number)].append(test)
     if not seconds:
         sys.exit("no test has passed")
     print(f"{len(seconds)} tests", flush=True)
@@ -284,25 +256,43 @@ def map_of(root: Path, tests: list[str]) -> dict[str, Any]:
 # The part that pytest loads, by -p benchmarks.mutants.
 
 
-class Chooser:
-    """Runs just the tests that it is given, in their order, and notes one that fails."""
+class Job:
+    """Loads a mutant, runs the tests that it is given, in their order, and notes one that fails."""
+
+    def __init__(self, path: Path) -> None:
+        self.failed = path.with_suffix(".failed")
+        self.mutant = json.loads(path.read_text())
+        self.order = {name: n for n, name in enumerate(self.mutant["tests"])}
+        self.file = ROOT / SOURCE / self.mutant["file"]
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, *rest: Any) -> Any:
+        path = ROOT / "src" / name.replace(".", "/")
+        if self.file in (path.with_suffix(".py"), path / "__init__.py"):
+            return spec_from_file_location(name, self.file, loader=self)
+        return None
+
+    def create_module(self, spec: Any) -> None: ...
+
+    def exec_module(self, module: Any) -> None:
+        source, mutant = self.file.read_bytes(), self.mutant
+        text = source[: mutant["start"]] + mutant["text"].encode() + source[mutant["end"] :]
+        exec(compile(text, self.file, "exec", dont_inherit=True), vars(module))
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        names = Path(os.environ["MUTANTS_CHOSEN"]).read_text().split("\n")
-        order = {name: n for n, name in enumerate(names)}
-        items[:] = [item for item in items if item.nodeid in order]
-        items.sort(key=lambda item: order[item.nodeid])
+        items[:] = [item for item in items if item.nodeid in self.order]
+        items.sort(key=lambda item: self.order[item.nodeid])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
-            Path(os.environ["MUTANTS_FAILED"]).write_text(report.nodeid)
+            self.failed.write_text(report.nodeid)
 
 
 class Recorder:
     """Notes which lines of the source each test executes that passes."""
 
     def __init__(self) -> None:
-        self.root = f"{Path.cwd() / SOURCE}/"
+        self.root = f"{ROOT / SOURCE}/"
         self.found: dict[str, tuple[float, dict[str, set[int]]]] = {}
         self.lines: dict[str, set[int]] = {}
         self.took, self.has_failed, events = 0.0, False, sys.monitoring.events
@@ -339,9 +329,13 @@ class Recorder:
         Path(path).write_text(json.dumps(self.found, default=sorted))
 
 
+# Before forbear is imported.
+JOB = Job(Path(os.environ["MUTANTS_JOB"])) if "MUTANTS_JOB" in os.environ else None
+
+
 def pytest_configure(config: Any) -> None:
-    if "MUTANTS_CHOSEN" in os.environ:
-        config.pluginmanager.register(Chooser())
+    if JOB:
+        config.pluginmanager.register(JOB)
     elif "PYTEST_XDIST_WORKER" in os.environ:
         config.pluginmanager.register(Recorder())
 
@@ -397,25 +391,29 @@ def main() -> int:
     options = parser.parse_args()
     mutants: list[Mutant] = []
     for file in files_of(options.files or list(kept())):
-        found = list(mutants_of(file))
-        random.Random(f"{options.seed} {file}").shuffle(found)
-        mutants += found[: options.count or None]
+        of_file = list(mutants_of(file))
+        random.Random(f"{options.seed} {file}").shuffle(of_file)
+        mutants += of_file[: options.count or None]
     if not mutants:
         parser.error(f"no mutants in {options.files}")
     with tempfile.TemporaryDirectory(prefix="mutants-") as work, ThreadPoolExecutor(2) as pool:
-        finds = list(pool.map(Runner(Path(work), options.tests, options.map).finds, mutants))
+        kept_map = options.map or Path(work, "map.json")
+        if not kept_map.exists():
+            kept_map.write_text(json.dumps(map_of(options.tests, Path(work))))
+        known = json.loads(kept_map.read_text())
+        found = list(pool.map(lambda mutant: finds(mutant, known, Path(work)), mutants))
     by_file: dict[str, list[bool]] = defaultdict(list)
-    for mutant, is_found in zip(mutants, finds, strict=True):
+    for mutant, is_found in zip(mutants, found, strict=True):
         by_file[mutant.file].append(is_found)
     for file, outcomes in by_file.items():
         print(row(file, sum(outcomes), len(outcomes)))
-    print(row("all", sum(finds), len(finds)))
+    print(row("all", sum(found), len(found)))
     if options.write:
         write({file: (sum(outcomes), len(outcomes)) for file, outcomes in by_file.items()})
     if options.check:
         before = kept()
         wanted = sum(before[file][0] / before[file][1] * len(by_file[file]) for file in by_file)
-        if interval(sum(finds), len(finds))[1] < 100 * wanted / len(finds):
+        if interval(sum(found), len(found))[1] < 100 * wanted / len(found):
             print(f"by what is kept, {wanted:.0f} should be found")
             return 1
     return 0

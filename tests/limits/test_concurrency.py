@@ -1,6 +1,5 @@
 """ConcurrencyLimit: slots, the queue, what is learned; with numbers alone."""
 
-import gc
 from math import inf
 from typing import Any
 
@@ -9,17 +8,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from forbear import ConcurrencyLimit, RetryPolicy
-from forbear.addons.concurrency import EACH, FADE, MOST_SCOPES, SILENCE, STARTING, Slot
-from forbear.core.call import Call
+from forbear import ConcurrencyLimit, Reason, RetryBudget, RetryPolicy
+from forbear.addons.concurrency import Slot
+from forbear.addons.hedge import take_for_hedge
+from forbear.core.call import IN_QUEUE, PREPARED_FOR, STORY, Call
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
-from forbear.strategies import Failure
+from forbear.strategies import Failure, RetryRefused
 
 from .. import failures
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
+# Seconds: after which a new scope gets the rest of its slots, between two of those, and after which
+# a server that was faster counts as silent.
+STARTING, EACH, SILENCE = 0.5, 0.05, 0.2
 
 
 class Woken:
@@ -106,17 +109,26 @@ def test_scopes_do_not_wait_for_each_other() -> None:
     assert Woken(limit, B).found
 
 
-def test_a_finalizer_inside_the_limit_waits_for_no_lock() -> None:
-    """The garbage collector may run in any line, also of a thread that holds the lock."""
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, second = fill(limit, 2)
+@pytest.mark.parametrize("comes_next", ["reads", "enters", "asks", "is throttled"])
+def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next: str) -> None:
+    """The garbage collector may run in any line, also of a thread that holds the lock. Whoever comes
+    next, of any scope, enters what it gave back into the books.
+    """
+    limit = ConcurrencyLimit(1)
+    (first, second), (other, waiting) = fill(limit, 2), fill(limit, 2, B)
     with limit._lock:
         first.slot.free()
         assert not second.slot.is_taken
-    assert limit.in_flight() == 1  # whoever comes next enters it into the books
+    if comes_next == "enters":
+        assert Woken(limit, "http://c:80").found
+    elif comes_next == "asks":
+        assert limit.ask(waiting.slot, NOW) > 0
+    elif comes_next == "is throttled":
+        limit.throttled(other.slot, NOW, NOW)
+    else:
+        assert limit.in_flight() == 2
     assert second.slot.is_taken
     assert second.times == 1
-    gc.collect()
 
 
 def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
@@ -272,6 +284,47 @@ def test_which_tenants_share_slots(scope: Any, is_shared: bool) -> None:
     assert (limits.admit(a_call(limits, "two"), NOW) != 0) is is_shared
 
 
+def refused(limits: Limits, call: Call, now: float) -> None:
+    with pytest.raises(RetryRefused) as caught:
+        limits.admit(call, now)
+    assert (caught.value.reason, caught.value.send) == (Reason.CONCURRENCY_LIMIT, False)
+
+
+def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long() -> None:
+    limits = Limits(concurrency=ConcurrencyLimit(1, adaptive=False, max_waiting=2))
+    first, second, third, fourth = (a_call(limits) for _ in range(4))
+    second.deadline_at = third.deadline_at = NOW + 3
+    assert [limits.admit(call, NOW) for call in (first, second, third)] == [0, 3, 3]
+    refused(limits, fourth, NOW)  # the queue is full
+    hooked = a_call(limits)
+    hooked.notes[PREPARED_FOR] = ""  # what its hook sends needs slots first
+    assert limits.admit(hooked, NOW) == 0
+    limits.leave(first, NOW + 2)
+    assert IN_QUEUE in second.notes
+    assert limits.admit(second, NOW + 2) == 0
+    assert IN_QUEUE not in second.notes
+    assert second.notes[STORY] == {"waited_for_slot": 2.0}
+    limits.leave(second, NOW + 3)
+    refused(limits, third, NOW + 3)  # it has the slot, and nothing is sent any more
+
+
+def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    limit = ConcurrencyLimit(2, adaptive=False)
+    limits = Limits(concurrency=limit, budget=budget)
+    assert limits.admit(a_call(limits), NOW) == 0
+    hedges = [a_call(limits) for _ in range(3)]
+    assert [take_for_hedge(limits, hedge, NOW) for hedge in hedges[:2]] == [
+        None,
+        "concurrency-limit",
+    ]
+    assert (limit.in_flight(), limit.waiting()) == (2, 0)
+    hedges[0].sending(NOW)  # so its token is spent
+    limits.leave(hedges[0], NOW)
+    assert take_for_hedge(limits, hedges[2], NOW) == "budget-exhausted"
+    assert limit.in_flight() == 1
+
+
 @pytest.mark.parametrize(
     ("releases", "endless", "is_kept"),
     [(None, False, True), (None, True, False), ("body", True, True), ("headers", False, False)],
@@ -369,16 +422,17 @@ def test_a_scope_that_is_not_used_is_forgotten() -> None:
     limit.throttled(one.slot, NOW, NOW + 0.1)
     one.slot.free()
     assert limit.lowest() == 14
-    Woken(limit, now=NOW + FADE + 1).slot.free()
-    assert limit.lowest() == 20
+    for seconds, slots in ((599.9, 14), (1_200.0, 20)):  # since it was used last
+        Woken(limit, now=NOW + seconds).slot.free()
+        assert limit.lowest() == slots
 
 
 def test_scopes_are_bounded_and_those_in_use_are_kept() -> None:
     limit = ConcurrencyLimit(1, adaptive=False)
     Woken(limit, A)
-    for number in range(MOST_SCOPES + 10):
+    for number in range(1_024 + 10):
         Woken(limit, f"http://{number}:80").slot.free()
-    assert len(limit._scopes) <= MOST_SCOPES
+    assert len(limit._scopes) <= 1_024
     assert Woken(limit, A).found is False
 
 

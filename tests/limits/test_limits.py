@@ -9,6 +9,7 @@ import pytest
 
 from forbear import (
     CircuitBreaker,
+    ConcurrencyLimit,
     FailureKind,
     Fixed,
     Origins,
@@ -19,6 +20,7 @@ from forbear import (
 )
 from forbear.addons.breaker import Admission, CircuitState
 from forbear.addons.cooldown import PACE
+from forbear.addons.hedge import refusal_of_hedge
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
 from forbear.core.outcome import SendAgain
@@ -548,6 +550,54 @@ def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure()
         planned(call, answer(503), NOW + 2)
         sent(call, answer(503), NOW + 3)
     assert not gate.is_healthy(A)
+
+
+def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_server_alone() -> None:
+    gate = RetryGate(scope=lambda request: {"x": "blue"}[request.header("x-service")])
+    limits = limits_of(gate=gate, origins=Origins([A, B]))
+    for _ in range(3):
+        call = told(limits, answer(503), headers={"X-Service": "x"}, backoff=Fixed(0.0))
+        planned(call, answer(503))
+        sent(call, RESET if gate.is_healthy(B) else None)
+    assert [gate.is_healthy(key) for key in ("blue", A, B)] == [False, True, True]
+    for _ in range(3):
+        call = told(limits, answer(503))  # the function raises: its origin
+        assert isinstance(call.notes[PLUGIN_ERROR], KeyError)
+    assert not gate.is_healthy(A)
+
+
+def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too() -> None:
+    gate = RetryGate()
+    gate.bad(A, NOW, sent_at=NOW, weight=3.0)
+    limits = limits_of(gate=gate, breaker=opened())
+    call, now, asks = a_call(limits), NOW, []
+    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 3.25)
+    while wait := limits.admit(call, now):
+        asks.append(wait)
+        now += wait
+    assert (wait, asks) == (None, [0.5] * 6 + [0.25])
+
+
+def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:
+    gate = RetryGate()
+    gate.bad(A, NOW, sent_at=NOW, weight=3.0)
+    bulkhead = ConcurrencyLimit(1, adaptive=False, max_waiting=0)
+    limits = limits_of(gate=gate, concurrency=bulkhead)
+    assert limits.admit(a_call(limits), NOW) == 0
+    call = a_call(limits)
+    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
+
+
+def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent() -> None:
+    gate = RetryGate()
+    limits = limits_of(gate=gate, origins=Origins([A, B, C]))
+    call = told(limits, None)
+    for unhealthy, chosen in ((None, B), (B, C), (C, None)):
+        if unhealthy:
+            gate.bad(unhealthy, NOW, sent_at=NOW, weight=3.0)
+        why = refusal_of_hedge(limits, call, NOW)
+        assert (call.origin, why) == (chosen, None) if chosen else why == "origin-unhealthy"
 
 
 def test_a_call_is_held_for_its_patience_after_its_backoff() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Pacing, RetryPolicy
-from forbear.addons.pacing import ASKS_AGAIN, LEAST_TIME, ROUNDING, TIMES, Turn
-from forbear.core.call import QUOTAS, Call
+from forbear.addons.pacing import Turn
+from forbear.core.call import IN_QUEUE, PREPARED_FOR, QUOTAS, STORY, Call
 from forbear.core.headers.quota import Quota, read_quotas
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
@@ -17,6 +17,9 @@ from forbear.limits.limits import Limits
 NOW = 1_000.0
 UTC = 1_767_225_600.0  # 2026-01-01 00:00:00
 A = "http://a:80"
+ASKS_AGAIN = 0.1  # seconds, and a millisecond for each call that waits
+ROUNDING = 1.001  # seconds that a time of whole ones may have lost
+LEAST_TIME, TIMES = 0.05, 2.0  # seconds an attempt has, or times the slowest of the recent ones
 
 
 @pytest.mark.parametrize(
@@ -293,6 +296,33 @@ def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
     first.notes[QUOTAS] = (Quota("requests", 0, 10, 100, 10),)
     limits.observe(first, None, NOW)
     assert (limits.admit(second, NOW) != 0) is is_shared
+
+
+def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothing() -> None:
+    limits = Limits(pacing=Pacing(scope="origin"))
+    limits.pacing.pacing.learn(A, [Quota("requests", 0, 2, 100, 2)], NOW, NOW)  # type: ignore[union-attr]
+    call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    assert limits.admit(call, NOW) == pytest.approx(ASKS_AGAIN + 0.001)
+    assert IN_QUEUE in call.notes
+    assert limits.admit(call, NOW + 2 + ROUNDING) == 0
+    assert IN_QUEUE not in call.notes
+    assert call.notes[STORY] == {"paced": pytest.approx(2 + ROUNDING)}
+    careless = Call(RetryPolicy(hints="ignore"), Request("GET", A), limits, NOW, 5)
+    assert limits.admit(careless, NOW) == 0
+    hooked = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    hooked.notes[PREPARED_FOR] = ""  # what its hook sends comes first
+    assert limits.admit(hooked, NOW) == 0
+
+
+def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew() -> None:
+    pacing = Pacing()
+    for number in range(1_025):
+        quota = Quota("requests", 0, 10, 100, 10)
+        pacing.learn(f"http://{number}:80", [quota], NOW, NOW)
+    waits = [pacing.turn(Turn(NOW), f"http://{number}:80", 60.0, NOW) for number in (0, 1, 1_024)]
+    assert [wait > 0 for wait in waits] == [False, True, True]
+    pacing.after_fork()
+    assert pacing.turn(Turn(NOW), "http://1:80", 60.0, NOW) == 0
 
 
 def test_what_is_wrong_is_said_at_once() -> None:
