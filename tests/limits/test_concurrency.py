@@ -20,6 +20,7 @@ from .. import failures
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
+MOST_SCOPES = 1_024
 # Seconds: after which a new scope gets the rest of its slots, between two of those, and after which
 # a server that was faster counts as silent.
 STARTING, EACH, SILENCE = 0.5, 0.05, 0.2
@@ -178,6 +179,21 @@ def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once() -> None
         limit.throttled(one.slot, NOW, NOW + 0.01)
         one.slot.free()
     assert (limit.in_flight(), limit.lowest()) == (10, 28)
+    # Then one more for each good response up to half of the limit, and one for each window of them.
+    flying, seen = in_flight[:10], []
+    for _ in range(20):
+        answer(limit, flying.pop(0), NOW + 1, NOW + 1.05)
+        flying = [one for one in sent if one.slot.is_taken]
+        seen.append(limit.in_flight())
+    assert seen == [11, 12, 13] + [14] * 15 + [15] * 2
+
+
+def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too() -> None:
+    limit = ConcurrencyLimit(start=20)
+    for one in [one for one in fill(limit, 30) if one.found][:4]:
+        assert limit.in_flight() == 10
+        answer(limit, one, NOW, NOW + 0.05)
+    assert limit.in_flight() == 11
 
 
 def grown(limit: ConcurrencyLimit, windows: int, seconds: float = 0.05, now: float = NOW) -> int:
@@ -255,9 +271,31 @@ def test_who_waits_for_a_server_that_answers_nothing_goes_on_in_the_end() -> Non
         sent = fill(limit, 100, now=NOW + 10)
         limit.ask(sent[-1].slot, NOW + 10)  # they come after a pause, which is no silence
         assert limit.in_flight() == before
+        limit.ask(sent[-1].slot, NOW + 10 + SILENCE - 0.01)
+        assert limit.in_flight() == before
         limit.ask(sent[-1].slot, NOW + 10 + SILENCE)
         assert (limit.in_flight() > before) is more
         assert before <= limit.in_flight() <= 2 * before
+
+
+def test_a_server_that_has_just_responded_is_not_silent() -> None:
+    limit = ConcurrencyLimit(start=10)
+    grown(limit, 8)
+    sent = fill(limit, 100, now=NOW + 10)
+    answer(limit, sent[0], NOW + 10, NOW + 10.15)
+    before = limit.in_flight()
+    limit.ask(sent[-1].slot, NOW + 10.3)
+    assert limit.in_flight() == before
+
+
+def test_a_time_that_lasts_is_the_usual_one() -> None:
+    limit = ConcurrencyLimit(start=10)
+    grown(limit, 8)
+    slow = grown(limit, 8, seconds=0.25, now=NOW + 10)
+    assert grown(limit, 8, seconds=0.25, now=NOW + 20) == slow
+    for number in range(60):
+        grown(limit, 1, seconds=0.25, now=NOW + 30 + number)
+    assert grown(limit, 8, seconds=0.25, now=NOW + 100) > slow
 
 
 def test_who_waits_for_a_server_that_has_throttled_waits_on() -> None:
@@ -323,6 +361,11 @@ def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
     limits.leave(hedges[0], NOW)
     assert take_for_hedge(limits, hedges[2], NOW) == "budget-exhausted"
     assert limit.in_flight() == 1
+    assert limits.admit(hedges[2], NOW) == 0
+    assert limits.admit(a_call(limits), NOW) > 0
+    for call in hedges:
+        limits.leave(call, NOW)
+    assert limit.in_flight() == 2  # the one that waited has its turn
 
 
 @pytest.mark.parametrize(
@@ -376,6 +419,23 @@ def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(
     assert (observed(limits, failure) > before) is grows
 
 
+def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server() -> None:
+    limit = ConcurrencyLimit(20, adaptive=False)
+    limits = Limits(concurrency=limit)
+    assert observed(limits, None) == 20
+    assert observed(limits, failures.answer(429)) == 20
+    one = Woken(limit)
+    limit.throttled(one.slot, NOW, NOW)
+    assert limit.lowest() == 20
+
+
+def test_calls_are_measured_from_when_they_were_sent() -> None:
+    limits = Limits(concurrency=ConcurrencyLimit(start=10))
+    before = observed(limits, None, calls=100)
+    assert observed(limits, None, 0.5, calls=before) == before
+    assert observed(limits, None, 0.5, calls=8 * before) < 2 * before
+
+
 def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
     limits = Limits(concurrency=ConcurrencyLimit(start=20))
     observed(limits, None)
@@ -422,18 +482,36 @@ def test_a_scope_that_is_not_used_is_forgotten() -> None:
     limit.throttled(one.slot, NOW, NOW + 0.1)
     one.slot.free()
     assert limit.lowest() == 14
+    Woken(limit, B).slot.free()
     for seconds, slots in ((599.9, 14), (1_200.0, 20)):  # since it was used last
         Woken(limit, now=NOW + seconds).slot.free()
         assert limit.lowest() == slots
+    bulkhead = ConcurrencyLimit(1, adaptive=False)
+    Woken(bulkhead)
+    assert not Woken(bulkhead, now=NOW + 601).found  # it is in use
 
 
 def test_scopes_are_bounded_and_those_in_use_are_kept() -> None:
     limit = ConcurrencyLimit(1, adaptive=False)
     Woken(limit, A)
-    for number in range(1_024 + 10):
+    for number in range(MOST_SCOPES + 10):
         Woken(limit, f"http://{number}:80").slot.free()
-    assert len(limit._scopes) <= 1_024
+    assert len(limit._scopes) <= MOST_SCOPES
     assert Woken(limit, A).found is False
+
+
+def test_of_the_scopes_the_least_recently_used_are_forgotten() -> None:
+    limit = ConcurrencyLimit(start=20)
+    for key, now in ((A, NOW + 5), ("http://z:80", NOW)):
+        one = Woken(limit, key, now)
+        limit.throttled(one.slot, now, now + 0.1)
+        one.slot.free()
+    for number in range(MOST_SCOPES):
+        assert limit.lowest() == 14
+        Woken(limit, f"http://m{number}:80", NOW + 1).slot.free()
+    one = Woken(limit, A, NOW + 6)
+    assert one.slot.scope is not None
+    assert one.slot.scope.limit == 14
 
 
 def test_a_forked_child_begins_anew() -> None:
@@ -527,9 +605,11 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=40)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"adaptive": 1}, "adaptive must be True or False, got 1"),
         ({"adaptive": False}, "write ConcurrencyLimit(10, adaptive=False)"),
         ({"most": 0}, "most must be at least 1, got 0"),
         ({"most": 3, "least": 4}, "least must be at most most (3), got 4"),
+        ({"least": 0}, "least must be at least 1, got 0"),
         ({"start": 0}, "start must be at least 1, got 0"),
         ({"scope": "tenant"}, "scope must be 'credential', 'origin' or a function"),
         ({"max_waiting": -1}, "max_waiting must be at least 0, got -1; None lets any number wait"),
@@ -537,6 +617,6 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=40)
     ],
 )
 def test_what_is_wrong_is_said_at_once(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises((TypeError, ValueError)) as raised:
         ConcurrencyLimit(**given)
     assert message in str(raised.value)

@@ -387,6 +387,35 @@ def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the
     assert gate.asks(place, 2.56) == 0.0
 
 
+def test_new_calls_every_five_seconds_make_no_process_busy() -> None:
+    """So the fourth failure lets a probe wait for 8 s, and not for 1.5 times 5 s."""
+    gate = Gate()
+    for now in (0, 5, 10, 15):
+        gate.begin(HERE, now)
+        gate.fails(now)
+    place = gate.holds(15)
+    assert gate.asks(place, 22.9) == pytest.approx(0.1)
+    assert gate.asks(place, 23.0) == 0.0
+
+
+def test_probes_come_sooner_where_attempts_succeed_and_begin_anew_once_all_is_well() -> None:
+    gate = Gate()
+    for now in (0, 0, 0, 1, 3):  # the next probe would be 4 s later
+        gate.fails(now)
+    gate.answers(3, times=3)  # the last of them makes it healthy: half of that
+    place = gate.holds(3)
+    assert gate.asks(place, 4.9) == pytest.approx(0.1)
+    assert gate.asks(place, 5.0) == 0.0
+    for now in (5, 7, 15):
+        gate.fails(now)
+    gate.answers(15, times=20)
+    gate.is_dead(100)
+    place = gate.holds(100)
+    assert gate.turn(place, 100.1, lambda: 1.0) == pytest.approx(0.5)
+    assert gate.turn(place, 101.2, lambda: 1.0) == pytest.approx(0.05), "1 s, and a quarter at most"
+    assert gate.turn(place, 101.25, lambda: 1.0) == 0.0
+
+
 def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
     gate = Gate()
     for sent_at in (0.0, 0.01, 0.02):
@@ -425,6 +454,7 @@ def test_a_half_open_circuit_takes_its_probe_from_the_head() -> None:
     assert gate.turn(head, 0.1, draw, probe_is_due=True) == 0.0
     gate.hold_again(head)
     assert gate.held() == 2
+    assert gate.turn(second, 0.2, draw, probe_is_due=True) != 0.0
     assert gate.turn(head, 0.2, draw, probe_is_due=True) == 0.0
 
 
