@@ -131,6 +131,12 @@ def test_a_hint_before_a_success_is_forgotten() -> None:
     assert opened(breaker).refused_for(A, NOW) == 10
 
 
+def test_a_server_that_asks_for_a_pause_gets_it_also_while_its_circuit_is_open() -> None:
+    breaker = opened(a_breaker())
+    assert fail(breaker, NOW + 1, hint=30.0) is None  # of an attempt that was under way
+    assert breaker.refused_for(A, NOW + 1) == 30
+
+
 def test_no_server_can_switch_itself_off_for_ever() -> None:
     breaker = a_breaker(1)
     fail(breaker, hint=2_147_483_648.0)

@@ -174,14 +174,14 @@ def test_an_origin_that_responds_to_half_of_the_calls_gets_a_growing_share_of_re
 
 def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it() -> None:
     gate = Gate()
-    fails_in_turn(gate, 0, 101)
+    now = fails_in_turn(gate, 0, 103)  # two after it has begun
     for _ in range(9):
-        gate.answers(10.1)
-        gate.fails(10.1)
-    assert share_of(gate) == pytest.approx(0.32, abs=0.011)
-    for now in (11, 12, 13):
-        gate.answers(now, retry=True)
-    assert share_of(gate) == pytest.approx(0.32, abs=0.011), "retries show nothing of it"
+        gate.answers(now)
+        gate.fails(now)
+    assert share_of(gate) == pytest.approx(0.34, abs=0.011)
+    for later in (1, 2, 3):
+        gate.answers(now + later, retry=True)
+    assert share_of(gate) == pytest.approx(0.34, abs=0.011), "retries show nothing of it"
 
 
 @pytest.mark.parametrize(

@@ -591,10 +591,13 @@ def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:
 
 def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent() -> None:
     gate = RetryGate()
-    limits = limits_of(gate=gate, origins=Origins([A, B, C]))
+    breaker = CircuitBreaker(1, failure_rate=None)
+    limits = limits_of(gate=gate, breaker=breaker, origins=Origins([A, B, C]))
     call = told(limits, None)
     for unhealthy, chosen in ((None, B), (B, C), (C, None)):
-        if unhealthy:
+        if unhealthy == B:
+            breaker.record(B, failed=True, sent_at=NOW, now=NOW)
+        elif unhealthy:
             gate.bad(unhealthy, NOW, sent_at=NOW, weight=3.0)
         why = refusal_of_hedge(limits, call, NOW)
         assert (call.origin, why) == (chosen, None) if chosen else why == "origin-unhealthy"
