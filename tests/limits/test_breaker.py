@@ -10,9 +10,6 @@ import pytest
 from forbear import CircuitBreaker
 from forbear.addons import breaker as circuit
 from forbear.addons.breaker import (
-    FADE,
-    LONGEST_HINT,
-    MOST_ORIGINS,
     TRANSITIONS,
     CircuitState,
     Transition,
@@ -21,6 +18,7 @@ from forbear.addons.breaker import (
 A, B = "http://a:80", "http://b:80"
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 NOW = 1_000.0
+FADE, LONGEST_HINT, MOST_ORIGINS = 600, 3_600, 1_024  # seconds; of them
 
 
 def a_breaker(consecutive: int | None = 2, **fields: Any) -> CircuitBreaker:
