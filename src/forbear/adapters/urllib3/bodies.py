@@ -93,6 +93,7 @@ class Live:
         self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
         left = self.ends_at - SYSTEM_CLOCK.true_monotonic()
         if left <= 0:
+            self._end()  # as urllib3 does where its own read times out
             raise read_timeout() if self.late is None else self.late()
         sock.settimeout(least(self.configured, left))
         return sock
@@ -133,6 +134,9 @@ class Live:
         return is_own
 
     async def close(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.raw.close()
         self.raw.release_conn()
 
