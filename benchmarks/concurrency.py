@@ -31,6 +31,7 @@ from forbear.addons.concurrency import ConcurrencyLimit, Slot
 from forbear.core.call import Call
 from forbear.core.policy import RetryPolicy
 from forbear.core.request import Request
+from forbear.engine.settings import limits_of
 from forbear.limits.limits import Limits
 
 from .simulation.contenders import contender
@@ -212,8 +213,8 @@ def attempts(limits: Limits, calls: int = 20) -> float:
 
 def own_time(rounds: int = 5_000) -> dict[str, float]:
     """Microseconds of an attempt that finds a slot free, by what the scope is."""
-    limits = {"": Limits()} | {
-        scope: Limits(concurrency=ConcurrencyLimit(scope=scope))  # type: ignore[arg-type]
+    limits = {"": limits_of()} | {
+        scope: limits_of(concurrency=ConcurrencyLimit(scope=scope))  # type: ignore[arg-type]
         for scope in ("origin", "credential")
     }
     taken: dict[str, list[float]] = {name: [] for name in limits}

@@ -63,6 +63,7 @@ from forbear import (
 from forbear.adapters.urllib3.deadlines import HERE
 from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
+from forbear.addons.cooldown import Cooldown
 from forbear.engine.current import CURRENT
 from forbear.limits.health import TOKENS
 from forbear.testing import FakeClock, FaultServer
@@ -496,8 +497,7 @@ class Shared:
         limits = self.client.settings.limits
         retries += caught is not None and was_sending(caught)
         parts = [self.gate, self.budget, self.breaker, self.client.settings.sleeper]
-        if limits.cooldown is not None:
-            parts.append(limits.cooldown.cooldown)
+        parts += [one.shared for one in limits.listed if isinstance(one.shared, Cooldown)]
         if self.hedge is not None:
             parts += [self.hedge, *self.hedge._times.values()]
         if self.slots is not None:

@@ -21,8 +21,9 @@ ROOT = Path(forbear.__file__).parent
 # The last are __main__ and forbear.
 HEIGHTS = [
     ("errors", "core"),
-    ("limits", "idempotency", "addons"),
+    ("limits", "idempotency"),
     ("engine",),
+    ("addons", "engine.options"),  # the types of all options, for editors and type checkers
     ("adapters", "telemetry"),
     ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi", "strategies"),
     ("testing",),
@@ -105,7 +106,7 @@ def imported_by(name: str) -> list[tuple[int, str]]:
 
 
 def height(name: str) -> int:
-    top = name.partition(".")[0]
+    top = name if name == "engine.options" else name.partition(".")[0]
     return next((number for number, tops in enumerate(HEIGHTS) if top in tops), -1)
 
 

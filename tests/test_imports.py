@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.engine import option_checks
+from forbear.engine import settings
 
 from .processes import loaded_by, python
 
@@ -200,7 +200,7 @@ print(*sorted(set(sys.modules) - before))
 
 def test_an_option_loads_no_feature_but_its_own() -> None:
     """Whoever names a client lets in no more than who does not, but for the checks."""
-    features = {f"forbear.{module}" for module in option_checks.FEATURES.values()}
+    features = {f"forbear.{module}" for module in settings.ADDONS.values()}
     make = "RetryTransport(name='orders', clock=SystemClock(), on_event=[], resume=False, {})"
     imports = (
         "from forbear.httpx import RetryTransport\nfrom forbear.engine.clock import SystemClock"

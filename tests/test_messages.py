@@ -41,7 +41,7 @@ from forbear import (
 from forbear.core import migration
 from forbear.core.headers.structured import parse_item
 from forbear.engine import settings
-from forbear.limits.limits import Limits
+from forbear.engine.settings import limits_of
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard, StandardStrategy, TokenBucket
 from forbear.telemetry import otel, prometheus
@@ -489,7 +489,7 @@ TABLE: list[tuple[Callable[..., Any], Rows]] = [
         ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function"),
         ({"max_held": -1}, ValueError, "max_held must be"),
         *(({"max_held": value}, TypeError, "max_held must be") for value in (1.5, True))]),
-    (Limits, [({"cooldown": "on"}, ValueError,
+    (limits_of, [({"cooldown": "on"}, ValueError,
         "cooldown must be one of 'off', 'retries', 'all', got 'on'")]),
     (forbear.override, OVERRIDE),
     (forbear.deadline, NEVER_NEGATIVE),
@@ -645,7 +645,7 @@ def test_an_unknown_argument_is_told_what_there_is(make: Any) -> None:
 
 
 def test_the_options_that_a_message_knows_are_those_that_there_are() -> None:
-    assert {*settings.DEFAULTS, *settings.OF_SOME} == migration.OPTIONS
+    assert {*settings.DEFAULTS, "prefetch"} == migration.OPTIONS
 
 
 def test_a_long_value_does_not_drown_the_message() -> None:

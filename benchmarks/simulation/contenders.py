@@ -16,6 +16,7 @@ from forbear.addons.concurrency import ConcurrencyLimit
 from forbear.addons.pacing import Pacing
 from forbear.core.backoff import Exponential, Fixed
 from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
+from forbear.engine.settings import limits_of
 from forbear.limits.gate import MOST_TASKS, RetryGate
 from forbear.limits.limits import Limits
 
@@ -52,7 +53,7 @@ def made(
     """Make limits of these parts, each process with its own."""
 
     def limits(random: Callable[[], float]) -> Limits:
-        shared = Limits(
+        shared = limits_of(
             gate=RetryGate() if gate else None,
             budget=None if budget is None else budget(),
             breaker=None if breaker is None else breaker(),
@@ -67,7 +68,7 @@ def made(
 
 
 def as_aws(random: Callable[[], float]) -> Limits:
-    return Limits(strategy=AwsStandard(random=random), random=random)
+    return limits_of(strategy=AwsStandard(random=random), random=random)
 
 
 def textbook(jitter: Literal["none", "full"]) -> RetryPolicy:

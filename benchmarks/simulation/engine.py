@@ -239,7 +239,7 @@ class World:
         self.tally.attempts += 1
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
         received = self._backend.receive(now, caller.client.number, is_broken=caller.is_broken)
-        if caller.client.limits.pacing is not None and (shown := self._backend.quota_lines(now)):
+        if caller.client.limits.reads_quotas and (shown := self._backend.quota_lines(now)):
             caller.notes[QUOTAS] = read_quotas(shown, lambda: utc(now))
         self._await(caller, now, *received)
 

@@ -4,6 +4,7 @@ import pytest
 
 import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
+from forbear.addons.cooldown import Cooldown
 from forbear.engine.clock import SystemClock
 from forbear.testing import FakeClock
 
@@ -64,7 +65,9 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
 
     def tell(clock):
         if clock.sleeps == [1.0]:
-            strategy.limits.cooldown.cooldown.begin(ORIGIN, b"", seconds, clock.monotonic())
+            shared = (one.shared for one in strategy.limits.listed)
+            (cooldown,) = (one for one in shared if isinstance(one, Cooldown))
+            cooldown.begin(ORIGIN, b"", seconds, clock.monotonic())
 
     clock, policy = Meanwhile(tell), RetryPolicy(backoff=Fixed(1.0), **fields)
     strategy = forbear.strategies.StandardStrategy(

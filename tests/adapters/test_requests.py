@@ -84,7 +84,7 @@ def test_mount_wraps_what_is_mounted(session):
         isinstance(each, RetryAdapter) and each.inner is before[key]
         for key, each in wrapped.items()
     )
-    assert len({id(each.port.settings.limits.budget) for each in wrapped.values()}) == 1
+    assert len({id(each.port.settings.limits.listed[-1].shared) for each in wrapped.values()}) == 1
 
 
 # Pickling.
@@ -99,7 +99,7 @@ def test_a_session_survives_pickling(server, session):
     twin = pickle.loads(pickle.dumps(session))
     copied, ours = twin.adapters["http://"], adapter.port.settings.limits
     assert type(copied) is RetryAdapter
-    assert copied.port.settings.limits.budget is not ours.budget
+    assert copied.port.settings.limits.listed[-1].shared is not ours.listed[-1].shared
     assert copied.port.settings.limits.gate is not ours.gate
     assert (copied.port.settings.limits.gate.max_held, copied._pool_block) == (3, True)
     assert twin.post(server.url + "/thing", data=b"x").status_code == 200

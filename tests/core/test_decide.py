@@ -33,7 +33,7 @@ from forbear.core.decide import LEAST_ATTEMPT, answered, decide
 from forbear.core.event_streams import ErrorEvent
 from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
-from forbear.limits.limits import Limits
+from forbear.engine.settings import limits_of
 from forbear.strategies import Failure, Phase, RetryRefused
 from forbear.testing import FakeClock
 
@@ -66,7 +66,7 @@ def a_call(
     **state: Any,
 ) -> Call:
     """A call whose first attempt was sent at 0; ``state`` is written over its attributes."""
-    shared = Limits(random=lambda: random, **(limits or {}))
+    shared = limits_of(random=lambda: random, **(limits or {}))
     call = Call(policy, Request(method, ORIGIN, list(headers)), shared, 0.0, policy.max_attempts)
     call.sending(0.0)
     for name, value in state.items():

@@ -13,6 +13,7 @@ from forbear.addons.concurrency import Slot
 from forbear.addons.hedge import take_for_hedge
 from forbear.core.call import IN_QUEUE, PREPARED_FOR, STORY, Call
 from forbear.core.request import Request
+from forbear.engine.settings import limits_of
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, RetryRefused
 
@@ -317,7 +318,7 @@ def a_call(limits: Limits, tenant: str = "one") -> Call:
     ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
 )
 def test_which_tenants_share_slots(scope: Any, is_shared: bool) -> None:
-    limits = Limits(concurrency=ConcurrencyLimit(1, adaptive=False, scope=scope))
+    limits = limits_of(concurrency=ConcurrencyLimit(1, adaptive=False, scope=scope))
     assert limits.admit(a_call(limits), NOW) == 0
     assert (limits.admit(a_call(limits, "two"), NOW) != 0) is is_shared
 
@@ -375,7 +376,7 @@ def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
 def test_a_body_keeps_the_slot_of_its_call(releases: Any, endless: bool, is_kept: bool) -> None:
     """Until it is read, closed, or its rest is requested: that takes a slot of its own."""
     limit = ConcurrencyLimit(2, adaptive=False, releases=releases)
-    limits = Limits(concurrency=limit)
+    limits = limits_of(concurrency=limit)
     call = a_call(limits)
     assert limits.admit(call, NOW) == 0
     [slot] = (slot for scope in limit._scopes.values() for slot in scope.taken)
@@ -402,8 +403,8 @@ def observed(
             limits.observe(call, failure, now)
             limits.leave(call, now)
         waiting = [call for call in waiting if call not in sent]
-    assert limits.slots is not None
-    return int(limits.slots.limit.lowest())
+    (limit,) = (one.shared for one in limits.listed if isinstance(one.shared, ConcurrencyLimit))
+    return int(limit.lowest())
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,7 @@ def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(
     failure: Failure | None, grows: bool
 ) -> None:
     """Nor is it silence, after which more are sent."""
-    limits = Limits(concurrency=ConcurrencyLimit(start=20))
+    limits = limits_of(concurrency=ConcurrencyLimit(start=20))
     before = observed(limits, None, calls=100)
     assert (observed(limits, failure) > before) is grows
 
@@ -437,7 +438,7 @@ def test_calls_are_measured_from_when_they_were_sent() -> None:
 
 
 def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
-    limits = Limits(concurrency=ConcurrencyLimit(start=20))
+    limits = limits_of(concurrency=ConcurrencyLimit(start=20))
     observed(limits, None)
     before = observed(limits, failures.answer(404), 0.001)
     assert observed(limits, None) > before
@@ -445,7 +446,7 @@ def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
 
 def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
     limit = ConcurrencyLimit(start=20)
-    limits = Limits(concurrency=limit)
+    limits = limits_of(concurrency=limit)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
     assert limits.admit(call, NOW) == 0
     call.sending(NOW)

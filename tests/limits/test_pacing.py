@@ -12,7 +12,7 @@ from forbear.addons.pacing import Turn
 from forbear.core.call import IN_QUEUE, PREPARED_FOR, QUOTAS, STORY, Call
 from forbear.core.headers.quota import Quota, read_quotas
 from forbear.core.request import Request
-from forbear.limits.limits import Limits
+from forbear.engine.settings import limits_of
 
 NOW = 1_000.0
 UTC = 1_767_225_600.0  # 2026-01-01 00:00:00
@@ -260,8 +260,8 @@ def test_a_call_costs_one(lefts: list[float]) -> None:
 
 
 def test_a_call_that_is_over_leaves_its_share_to_the_next() -> None:
-    limits = Limits(pacing=Pacing(reserve=0.0, scope="origin"))
-    pacing = limits.pacing.pacing  # type: ignore[union-attr]
+    pacing = Pacing(reserve=0.0, scope="origin")
+    limits = limits_of(pacing=pacing)
     shown(pacing, 1, 10)
     first, second, hurried = (Call(RetryPolicy(), Request("GET", A), limits, NOW, 5) for _ in "abc")
     hurried.key_until = NOW + 9
@@ -336,7 +336,7 @@ def test_whatever_a_server_says_nobody_waits_longer_than_a_window(
     ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
 )
 def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
-    limits = Limits(pacing=Pacing(scope=scope))
+    limits = limits_of(pacing=Pacing(scope=scope))
     first, second = (
         Call(RetryPolicy(), Request("GET", A, [("Authorization", tenant)]), limits, NOW, 5)
         for tenant in ("one", "two")
@@ -349,8 +349,9 @@ def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
 
 
 def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothing() -> None:
-    limits = Limits(pacing=Pacing(scope="origin"))
-    limits.pacing.pacing.learn(A, [Quota("requests", 0, 2, 100, 2)], NOW, NOW)  # type: ignore[union-attr]
+    pacing = Pacing(scope="origin")
+    limits = limits_of(pacing=pacing)
+    pacing.learn(A, [Quota("requests", 0, 2, 100, 2)], NOW, NOW)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
     assert limits.admit(call, NOW) == pytest.approx(ASKS_AGAIN + 0.001)
     assert IN_QUEUE in call.notes

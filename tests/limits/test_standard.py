@@ -16,9 +16,11 @@ from forbear import (
     RetryBudget,
     RetryPolicy,
 )
+from forbear.addons.breaker import Transition
 from forbear.core.call import QUOTAS, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
+from forbear.engine.settings import limits_of
 from forbear.strategies import Failure, RetryRefused, RetryToken, StandardStrategy
 
 from ..failures import RESET, answer
@@ -83,11 +85,17 @@ def test_quiet_is_the_budgets_and_each_call_deposits_once() -> None:
     assert strategy.quiet
 
 
+class Edges(list[str]):
+    def emit(self, name: str, call: Call, edge: Transition) -> None:
+        self.append(edge.to_state)
+
+
 def test_the_four_methods_alone_drive_the_breaker() -> None:
     """Failures and successes reach it, and a first attempt takes the probe's permit."""
     strategy = a_strategy(breaker=CircuitBreaker(2, open_for=10.0), backoff=Fixed(0.0))
-    edges: list[str] = []
-    strategy.limits.breaker.on_transition = lambda edge: edges.append(edge.to_state)
+    edges = Edges()
+    for limit in strategy.limits.listed:
+        limit.events = edges
     token = strategy.acquire_initial_token(A, 0.0)
     refresh(strategy, token)
     with pytest.raises(RetryRefused) as caught:
@@ -112,7 +120,8 @@ def test_repr_is_one_line_of_state() -> None:
 def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
     """Of a strategy that has nothing but a breaker, which is asked without a walk through all."""
     slots, pacing = ConcurrencyLimit(start=10), Pacing()
-    limits = a_strategy(breaker=CircuitBreaker()).limits.lent(slots, pacing)
+    strategy = a_strategy(breaker=CircuitBreaker())
+    limits = limits_of(strategy=strategy, concurrency=slots, pacing=pacing)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
     assert limits.admit(call, NOW) == 0.0
     call.sending(NOW)

@@ -26,6 +26,7 @@ from forbear.core.decide import answered
 from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import settle
+from forbear.engine.settings import limits_of
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase
 from forbear.testing import FakeClock
@@ -140,7 +141,7 @@ def test_the_laws_of_waits_and_of_safety(policy, request, deadline_at, steps, se
     to repeat, and never an explicit no.
     """
     method, headers = request
-    limits = Limits(random=Random(seed).random)
+    limits = limits_of(random=Random(seed).random)
     call = Call(policy, Request(method, ORIGIN, headers), limits, 0.0, policy.max_attempts)
     call.deadline_at = deadline_at
     calls = Calls()
@@ -170,7 +171,7 @@ def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, s
     calls = Calls()
     start = calls.clock.monotonic()
     assert budget.spend(ORIGIN, 5 - tokens, start)
-    limits = Limits(budget=budget, random=Random(seed).random)
+    limits = limits_of(budget=budget, random=Random(seed).random)
     view = Request(request[0], ORIGIN, request[1])
     call = Call(policy, view, limits, start, policy.max_attempts)
     call.deadline_at = start + deadline_at
@@ -284,7 +285,7 @@ def test_each_retry_is_decided_by_the_ten_rules(
     """Drawn calls, one after the other through the same limits, against an oracle of the rules."""
     player, gate, budget = Calls(), RetryGate() if has_gate else None, RetryBudget(0, 0, 5)
     breaker = CircuitBreaker(2, failure_rate=None) if has_breaker else None
-    limits = Limits(gate=gate, breaker=breaker, budget=budget)
+    limits = limits_of(gate=gate, breaker=breaker, budget=budget)
     clock = player.clock
     budget.spend(ORIGIN, 5 - tokens, clock.monotonic())
     for situation, outcomes in calls:

@@ -217,7 +217,7 @@ def test_every_reason_has_a_level(lines):
 def test_a_forked_child_begins_its_own_log(caplog):
     """Another thread of the parent may be changing what was logged so far at that very moment."""
     tell = EventLog("a", ())
-    changed = [vars(tell)[name] for name in ("_logged", "_again_at", "_left_out", "_refused")]
+    changed = [vars(tell)[name] for name in ("_logged", "_again_at", "_left_out")]
     tell.hook_failed("retry_if", ValueError())
     tell.hook_failed("retry_if", ValueError())
     assert len(caplog.records) == 1
@@ -325,7 +325,6 @@ def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     for name in ("budget_exhausted", "retry_after_ignored"):
         assert {fields["host"] for _, _, fields in lines(name)} == set("abcde")
     assert len(tell._again_at) <= 3
-    assert len(tell._refused) <= 3
 
 
 # --- the table, and silence -------------------------------------------------------------------

@@ -36,6 +36,7 @@ from ..core.feature_checks import check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from ..limits import Locked
+from ..limits.scopes import delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
-    from .origins import OriginsLimit
 
 SLICES = 10  # of the window, which slides by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
@@ -500,17 +500,10 @@ def check(value: object) -> CircuitBreaker:
 
 
 class BreakerLimit(Limit):
-    """Lets a breaker admit and observe the attempts of one transport.
-
-    Attributes:
-        origins: Of the transport, where another one may stand in for an origin that is refused.
-        on_transition: Called with each transition that a call of this transport has caused.
-    """
+    """Lets a breaker admit and observe the attempts of one transport."""
 
     def __init__(self, breaker: CircuitBreaker) -> None:
         self.shared = self.breaker = breaker
-        self.origins: OriginsLimit | None = None
-        self.on_transition: Callable[[Transition], object] | None = None
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Take the first attempt's permit, unless it has to wait."""
@@ -525,9 +518,12 @@ class BreakerLimit(Limit):
         try:
             self._take_permit(call, now)
         except RetryRefused:
-            if self.origins is None or not self.origins.is_covered(call):
+            if not call.limits.can_fail_over(call):
                 raise
-            delay = self.origins.move_on(call, now)
+            delay = call.limits.fail_over(call, now)
+            if delayed_so_far(call) + delay > call.policy.max_retry_after:
+                raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay) from None
+            note_delay(call, delay)
             if delay:
                 return delay
             self._take_permit(call, now)
@@ -545,27 +541,27 @@ class BreakerLimit(Limit):
                 origin, failed=failed, sent_at=call.sent_at, now=now, permit=permit, hint=hint,
                 draw=call.random() if failed else 0.5,
             )  # fmt: skip
-            self._emit(edge)
+            self._emit(call, edge)
         elif permit:
             self.breaker.release(origin, permit)
         call.notes.pop(self, None)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Refuse a retry for which the circuit would still be open."""
-        refused_for = self.refused_for(call, now)
+        if self.breaker.is_closed or call.limits.can_fail_over(call):
+            return None
+        refused_for = self.breaker.refused_for(call.origin, now)
         return GiveUp(Reason.CIRCUIT_OPEN, refused_for) if refused_for > delay else None
 
-    def refused_for(self, call: Call, now: float) -> float:
-        """Seconds for which the circuit is open; 0 if another origin stands in."""
-        if self.breaker.is_closed or (self.origins is not None and self.origins.is_covered(call)):
-            return 0.0
-        return self.breaker.refused_for(call.origin, now)
+    def closed(self, call: Call, origin: str, now: float) -> float:
+        """Seconds for which the circuit of an origin is open."""
+        return self.breaker.refused_for(origin, now)
 
     def wants_probe(self, call: Call, now: float) -> bool:
         """Is the circuit half-open, so that one call has to find out whether it may close?"""
         return self.breaker.mode == "enforce" and self.breaker.state(call.origin, now) is HALF_OPEN
 
-    def refuse_hedge(self, call: Call, now: float) -> str | None:
+    def refuse_extra(self, call: Call, now: float) -> str | None:
         return None if self.breaker.state(call.origin, now) is CLOSED else "circuit-open"
 
     def leave(self, call: Call, now: float) -> None:
@@ -577,12 +573,20 @@ class BreakerLimit(Limit):
     def _take_permit(self, call: Call, now: float) -> None:
         # In one statement: an interruption between two would lose the permit until it expires.
         call.notes[self] = (admission := self.breaker.admit(call.origin, now)).permit
-        self._emit(admission.edge)
+        self._emit(call, admission.edge)
         if admission.refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
         if call.awaits_hook:
             self.leave(call, now)
 
-    def _emit(self, edge: Transition | None) -> None:
-        if edge is not None and self.on_transition is not None:
-            self.on_transition(edge)
+    def circuit_states(self, now: float) -> dict[str, CircuitState]:
+        """Return the states of all origins whose circuit is not closed, for metrics."""
+        return self.breaker.states(now)
+
+    def _emit(self, call: Call, edge: Transition | None) -> None:
+        if edge is not None and self.events is not None:
+            self.events.emit("circuit_transition", call, edge)
+
+
+def limits(breaker: CircuitBreaker, random: Callable[[], float]) -> list[Limit]:
+    return [BreakerLimit(breaker)]

@@ -18,7 +18,7 @@ from math import inf
 from random import random as system_random
 
 from ..core.backoff import Exponential
-from ..core.call import PLUGIN_ERROR, REFUND, Limit
+from ..core.call import LATER, PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
@@ -30,7 +30,8 @@ from ..limits import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from ..core.backoff import Backoff
     from ..core.call import Call
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
 # work and no more. With the default budget a download may break some 140 times in a row.
 PROGRESS_SHARE = 0.2
+TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
 
 
@@ -171,6 +173,14 @@ class RetryBudget(Locked):
             grown = [self._grown(bucket, now) for bucket in self._buckets.values()]
         return min(grown, default=self.burst)
 
+    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
+        """Return its name, "local" or "shared", and the tokens there now, for the event."""
+        return "default", "local", self.tokens(scope, now)
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        """Return its gauges, as ``Limit.readings`` does."""
+        return [(TOKENS, ("default", "local"), self.lowest(now))]
+
     def _grown(self, bucket: tuple[float, float], now: float) -> float:
         tokens, since = bucket
         return min(self.burst, tokens + max(0.0, now - since) * self.floor_per_second)
@@ -229,9 +239,13 @@ def check(budget: Budget) -> Budget:
 class BudgetLimit(Limit):
     """Lets a budget, perhaps a user's own, count the calls of one transport and allow retries."""
 
+    sees_untouched = True
+
     def __init__(self, budget: Budget) -> None:
         self.shared = self.budget = budget
+        self.counts_calls: bool = getattr(budget, "counts_calls", False)
         self._scope: Scope = getattr(budget, "scope", "origin")
+        self._refused: set[str] = set()  # scopes that were refused, and allowed no retry since
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         try:
@@ -253,15 +267,31 @@ class BudgetLimit(Limit):
                 cost = 0.0
         elif failure.hint.delay is not None:
             cost = self.budget.hinted_cost
-        return None if self._spend(call, cost, now) else GiveUp(Reason.BUDGET_EXHAUSTED, delay)
+        if self._spend(call, cost, now):
+            self._refused.discard(self.scope_of(call))
+            return None
+        self._note_refusal(call, self.scope_of(call), now)
+        return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
 
-    def spend_for_hedge(self, call: Call, now: float) -> bool:
-        """Spend tokens for a hedge as for a retry; False: the budget does not allow it."""
+    def _note_refusal(self, call: Call, scope: str, now: float) -> None:
+        """Have it emitted that the budget is exhausted, once until it allows a retry again."""
+        if scope not in self._refused:
+            if len(self._refused) >= MOST_SCOPES:
+                self._refused.clear()
+            self._refused.add(scope)
+            # A budget of the user's is used only through its interface.
+            ours: Any = self.budget if isinstance(self.budget, Locked) else None
+            facts = ours.in_force(scope, now) if ours else ("default", "local", None)
+            call.notes[LATER] = "budget_exhausted", scope, facts
+
+    def take_extra(self, call: Call, now: float) -> str | None:
+        """Spend tokens for a hedge as for a retry; say why that is not allowed."""
         try:
-            return self._spend(call, 1.0, now)
+            is_allowed = self._spend(call, 1.0, now)
         except Exception:  # of a user's own budget
             call.notes.pop(REFUND, None)
-            return False
+            is_allowed = False
+        return None if is_allowed else "budget-exhausted"
 
     def leave(self, call: Call, now: float) -> None:
         tokens = call.notes.get(REFUND)
@@ -288,6 +318,18 @@ class BudgetLimit(Limit):
             return True
         del call.notes[REFUND]
         return False
+
+    def count_call(self) -> None:
+        self.budget.count_call()  # type: ignore[attr-defined]  # since it ``counts_calls``
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        ours: Any = self.budget if isinstance(self.budget, Locked) else None
+        found: Iterable[tuple[str, tuple[str, ...], float]] = ours.readings(now) if ours else ()
+        return found
+
+
+def limits(budget: Budget, random: Callable[[], float]) -> list[Limit]:
+    return [BudgetLimit(budget)]
 
 
 BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
@@ -341,6 +383,14 @@ class TokenBucket(Locked):
     def lowest(self, now: float) -> float:
         """Tokens there now, for metrics: one quota for all origins, and time gives nothing."""
         return self.tokens
+
+    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
+        """Return its name, "local" or "shared", and the tokens there now, for the event."""
+        return "default", "local", self.tokens
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        """Return its gauges, as ``Limit.readings`` does."""
+        return [(TOKENS, ("default", "local"), self.lowest(now))]
 
     def cost_of(self, failure: Failure) -> float:
         """Return what a retry after this failure costs."""

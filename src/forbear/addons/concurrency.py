@@ -511,8 +511,12 @@ class SlotLimit(Limit):
                     slot.scope.good(sent_at, now - sent_at, limit.most or inf, is_error=True)
                 slot.scope.heard_at = now
 
-    def take_for_hedge(self, call: Call, now: float) -> bool:
-        """Take a slot for a hedge, which does not wait; False: none is free."""
+    def take_extra(self, call: Call, now: float) -> str | None:
+        """Take a slot for a hedge, which does not wait; say why there is none."""
+        return None if self.take_slot(call, now) else "concurrency-limit"
+
+    def take_slot(self, call: Call, now: float) -> bool:
+        """Take a slot at once; False: none is free."""
         slot = call.notes[SLOT] = Slot(self.limit, call.origin, now)
         if self.limit.enter(slot, key_of(call, self.limit.scope), now, waits=False):
             return True
@@ -525,3 +529,12 @@ class SlotLimit(Limit):
             self.limit.free(slot)
             del call.notes[SLOT]
             call.notes.pop(IN_QUEUE, None)
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        yield "forbear.concurrency.limit", (), self.limit.lowest()
+        yield "forbear.concurrency.in_flight", (), self.limit.in_flight()
+        yield "forbear.concurrency.waiting", (), self.limit.waiting()
+
+
+def limits(limit: ConcurrencyLimit, random: Callable[[], float]) -> list[Limit]:
+    return [SlotLimit(limit)]

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from math import inf
 
 from ..core.call import Limit, Plan
+from ..core.checks import check_choice
 from ..core.outcome import Reason
 from ..errors import RetryRefused
 from ..limits import Locked
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .breaker import CircuitBreaker
-    from .origins import OriginsLimit
 
     Key = tuple[str, Hashable]  # origin, credential
 
@@ -103,17 +102,11 @@ class Cooldown(Locked):
 
 
 class CooldownLimit(Limit):
-    """Delays the calls of one transport for as long as the response to another one asked for.
+    """Delays the calls of one transport for as long as the response to another one asked for."""
 
-    Attributes:
-        origins: Of the transport, where another one may stand in for an origin that asked for it.
-    """
-
-    def __init__(self, mode: str, random: Callable[[], float], breaker: CircuitBreaker | None):
+    def __init__(self, mode: str, random: Callable[[], float]) -> None:
         self.shared = self.cooldown = Cooldown(mode, random)
-        self.origins: OriginsLimit | None = None
         self._delays_first = mode == "all"
-        self._breaker = breaker
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Delay a first attempt."""
@@ -137,7 +130,7 @@ class CooldownLimit(Limit):
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         """Wait for as long as the response to another call asked for."""
-        if self._has_others(call) or not (left := self.left(call, now)):
+        if call.limits.can_fail_over(call) or not (left := self.left(call, now)):
             return plan
         delay = left + self._stagger(call, left, now)
         if delay > latest >= left:
@@ -147,7 +140,7 @@ class CooldownLimit(Limit):
             return plan._replace(asked=asked)
         return Plan(delay, failure.hint.source or "cooldown", asked, plan.backoff)
 
-    def refuse_hedge(self, call: Call, now: float) -> str | None:
+    def refuse_extra(self, call: Call, now: float) -> str | None:
         return "cooldown" if self.left(call, now) else None
 
     def left(self, call: Call, now: float) -> float:
@@ -160,28 +153,36 @@ class CooldownLimit(Limit):
         """Seconds for which the attempt is delayed; 0: it is not, or another origin is free.
 
         Raises:
-            RetryRefused: That is longer than the policy waits, or the breaker refuses.
+            RetryRefused: That is longer than the policy waits, or another limit would refuse it.
         """
         left = self.left(call, now)
-        has_others = self._has_others(call)
-        if left and has_others:
-            assert self.origins is not None
-            call.origin, left = self.origins.next(call, now, fresh=0.0, again=0.0)
         if not left:
             return 0.0
+        has_others = call.limits.can_fail_over(call)
+        if has_others:
+            left = call.limits.fail_over(call, now)
+            if not left:
+                return 0.0
         if delayed_so_far(call) + left > call.policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
         # At once: of many calls that waited for a probe all but a few would be refused then.
-        breaker = None if has_others else self._breaker
-        if breaker is not None and (refused_for := breaker.refused_for(call.origin, now)):
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        closed = 0.0 if has_others else call.limits.closed(call, call.origin, now)
+        if closed:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=closed)
         note_delay(call, left)
         return left + self._stagger(call, left, now)
-
-    def _has_others(self, call: Call) -> bool:
-        return self.origins is not None and self.origins.is_covered(call)
 
     def _stagger(self, call: Call, left: float, now: float) -> float:
         """Seconds on top, so that neither delayed calls nor a fleet are sent at one instant."""
         spread = call.random() * call.policy.hint_spread * max(left, 1.0)
         return spread + self.cooldown.queue(call.origin, credential_of_call(call), now)
+
+
+def check(value: str) -> str:
+    """Check the option ``cooldown``."""
+    check_choice("cooldown", value, ("off", "retries", "all"))
+    return value
+
+
+def limits(mode: str, random: Callable[[], float]) -> list[Limit]:
+    return [] if check(mode) == "off" else [CooldownLimit(mode, random)]

@@ -31,7 +31,8 @@ from ..core.outcome import IDEMPOTENT_METHODS
 from ..limits import Locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from ..core.call import Call
     from ..limits.limits import Limits
@@ -263,16 +264,16 @@ def rank(ranked: list[tuple[int, float]], place: float) -> float:
 def refusal_of_hedge(limits: Limits, call: Call, now: float) -> str | None:
     """Choose ``call.origin`` for a hedge; say why there is none, None: there is. Takes nothing.
 
-    A limit that has a say has a method ``refuse_hedge``.
+    A limit that has a say has a method ``refuse_extra``, one of other origins ``for_extra``.
     """
     origins = [call.sent_to]
-    if limits.origins is not None:
-        origins = limits.origins.for_hedge(call.sent_to, now)
+    for listed in having(limits, "for_extra"):
+        origins = listed(call.sent_to, now)
     why = "origin-unhealthy"
-    refuses = [getattr(one, "refuse_hedge", None) for one in reversed(limits.listed)]
+    refuses = having(limits, "refuse_extra")[::-1]
     for origin in origins:
         call.origin = origin
-        refusals = (refuse(call, now) for refuse in refuses if refuse is not None)
+        refusals = (refuse(call, now) for refuse in refuses)
         found: str | None = next(filter(None, refusals), None)
         if found is None:
             return None
@@ -281,10 +282,15 @@ def refusal_of_hedge(limits: Limits, call: Call, now: float) -> str | None:
 
 
 def take_for_hedge(limits: Limits, call: Call, now: float) -> str | None:
-    """Take a slot for a hedge, and tokens as for a retry; say why there is none, None: both."""
-    if limits.slots is not None and not limits.slots.take_for_hedge(call, now):
-        return "concurrency-limit"
-    if limits.budget_limit is None or limits.budget_limit.spend_for_hedge(call, now):
-        return None
-    limits.leave(call, now)
-    return "budget-exhausted"
+    """Take what a hedge needs, such as a slot, and tokens as for a retry; say why there is none."""
+    for take in having(limits, "take_extra"):
+        refusal: str | None = take(call, now)
+        if refusal is not None:
+            limits.leave(call, now)
+            return refusal
+    return None
+
+
+def having(limits: Limits, method: str) -> list[Callable[..., Any]]:
+    """Return this method of each limit that has it."""
+    return [getattr(one, method) for one in limits.listed if hasattr(one, method)]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..limits import Locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Literal
 
     from .budget import RetryBudget
@@ -213,6 +213,18 @@ class LeasedBudget(Locked):
         with self._lock:
             leases = self._leases.values()
             return min((lease.tokens for lease in leases if now < lease.until), default=0.0)
+
+    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
+        """Return its name, "local" or "shared", and the tokens there now, for the event."""
+        whose = "local" if self.falls_back(scope) else "shared"
+        return self.name, whose, self.tokens(scope, now)
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        """Return its gauges, as ``Limit.readings`` does."""
+        tokens = "forbear.budget.available_tokens"
+        yield tokens, (self.name, "shared"), self.lowest(now)
+        yield tokens, (self.name, "local"), self.fallback.lowest(now)
+        yield "forbear.budget.backend.errors", (self.backend,), self.errors
 
     # The round trip.
 

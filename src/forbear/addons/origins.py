@@ -1,11 +1,12 @@
 """Origins: several servers that serve the same things, and which of them is next.
 
 ``Origins`` knows which ones a user listed and which of them asked for a pause; ``OriginsLimit``
-asks the breaker and the cooldown of a transport in addition.
+asks the other limits of a transport too for how long they would refuse an attempt.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 from ..core.backoff import with_spread
@@ -16,11 +17,10 @@ from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused
 from ..limits import Locked
-from ..limits.scopes import CREDENTIAL, delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Literal
 
     from ..core.call import Call
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     # Returns seconds until an origin may be called, 0 if it may be now.
     RefusedFor = Callable[[str, float], float]
-    # As ``Cooldown.left``.
-    Cooling = Callable[[str, Hashable, float], float]
 
 LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
@@ -173,16 +171,15 @@ def check(value: object) -> Origins:
 class OriginsLimit(Limit):
     """Chooses where the calls of one transport begin and where their retries go."""
 
-    def __init__(self, origins: Origins, refused_for: RefusedFor, cooling: Cooling) -> None:
+    def __init__(self, origins: Origins) -> None:
         self.shared = self.origins = origins
-        self._refused_for = refused_for  # the breaker's
-        self._cooling = cooling
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Choose where the first attempt is sent."""
         if call.is_under_way:
             return wait
-        call.origin, refused_for = self.origins.first(call.origin, now, self._refused_for)
+        closed = partial(call.limits.closed, call)
+        call.origin, refused_for = self.origins.first(call.origin, now, closed)
         if refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
         return wait
@@ -194,7 +191,7 @@ class OriginsLimit(Limit):
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         """Fail over to the next origin: at once, if nothing was sent and it was not tried yet."""
-        if not self.is_covered(call):
+        if not self.can_fail_over(call):
             return plan
         before, asked = call.origin, failure.hint.delay
         if asked is not None:
@@ -204,51 +201,41 @@ class OriginsLimit(Limit):
         self.note_tried(call, before)
         again = plan.backoff
         fresh = 0.0 if failure.phase is Phase.UNSENT else again
-        call.origin, delay = self.next(call, now, fresh=fresh, again=again)
+        call.origin, delay = self._next(call, now, fresh=fresh, again=again)
         if delay == again:
             return Plan(delay, "backoff", 0.0, again)
         too_long = delay > call.policy.max_retry_after
-        if too_long and self._refused_for(call.origin, now) >= delay:
+        if too_long and call.limits.closed(call, call.origin, now) >= delay:
             raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=delay)
         source = "failover" if call.origin != before else failure.hint.source or "failover"
         return Plan(delay, source, delay, again)
 
-    def is_covered(self, call: Call) -> bool:
+    def can_fail_over(self, call: Call) -> bool:
         """May another origin stand in for the call's? None has the rest of a body of another."""
         return not (call.rest and call.rest.is_pinned) and self.origins.covers(call.origin)
 
-    def next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
+    def fail_over(self, call: Call, now: float) -> float:
+        """Choose another origin; return seconds until an attempt may be sent there."""
+        call.origin, delay = self._next(call, now, fresh=0.0, again=0.0)
+        return delay
+
+    def _next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
         """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""
-
-        def refused_for(origin: str, now: float) -> float:
-            refused_for = self._refused_for(origin, now)
-            if call.policy.hints == "ignore":
-                return refused_for
-            return max(refused_for, self._cooling(origin, call.notes.get(CREDENTIAL), now))
-
-        tried = call.notes.get(self, ())
-        return self.origins.next(call.origin, tried, now, refused_for, fresh=fresh, again=again)
-
-    def move_on(self, call: Call, now: float) -> float:
-        """Choose another origin than the one that is refused; return seconds to wait first.
-
-        Raises:
-            RetryRefused: None is free within the time that the policy waits.
-        """
-        call.origin, seconds = self.next(call, now, fresh=0.0, again=0.0)
-        if delayed_so_far(call) + seconds > call.policy.max_retry_after:
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=seconds)
-        note_delay(call, seconds)
-        return seconds
+        closed, tried = partial(call.limits.closed, call), call.notes.get(self, ())
+        return self.origins.next(call.origin, tried, now, closed, fresh=fresh, again=again)
 
     def note_tried(self, call: Call, origin: str) -> None:
         """Note an origin to which an attempt of the call was sent."""
         call.notes[self] = (*call.notes.get(self, ()), origin)
 
-    def for_hedge(self, origin: str, now: float) -> list[str]:
-        """List the origins to which a first attempt to ``origin`` may be hedged."""
+    def for_extra(self, origin: str, now: float) -> list[str]:
+        """List the origins to which a hedge of a first attempt to ``origin`` may be sent."""
         return self.origins.others(origin, now) if self.origins.covers(origin) else [origin]
 
     def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
         if self.origins.covers(origin):
             self.origins.rest(origin, seconds, now, longest_wait=call.policy.max_retry_after)
+
+
+def limits(origins: Origins, random: Callable[[], float]) -> list[Limit]:
+    return [OriginsLimit(origins)]

@@ -25,7 +25,7 @@ from ..limits import Locked
 from ..limits.scopes import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from ..core.call import Call
     from ..core.headers.quota import Quota
@@ -261,6 +261,8 @@ def check(value: object) -> Pacing:
 class PacingLimit(Limit):
     """Lets the calls of one transport be paced, and a Pacing learn from their responses."""
 
+    reads_quotas = True
+
     def __init__(self, pacing: Pacing) -> None:
         self.shared = self.pacing = pacing
 
@@ -295,3 +297,10 @@ class PacingLimit(Limit):
             self.pacing.end(turn)
             del call.notes[self]
             call.notes.pop(IN_QUEUE, None)
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        yield "forbear.paced_calls", (), self.pacing.waiting()
+
+
+def limits(pacing: Pacing, random: Callable[[], float]) -> list[Limit]:
+    return [PacingLimit(pacing)]

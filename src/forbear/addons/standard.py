@@ -10,8 +10,8 @@ from ..core.decide import plan_retry
 from ..core.outcome import GiveUp
 from ..core.request import Request
 from ..core.strategy import RetryToken
+from ..engine.settings import limits_of
 from ..errors import RetryRefused
-from ..limits.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +55,8 @@ class StandardStrategy:
         random: Callable[[], float] | None = None,
     ) -> None:
         self.policy = policy
-        self.limits = Limits(
-            budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, random=random
+        self.limits = limits_of(
+            random, budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, gate=None
         )
 
     @property

@@ -5,21 +5,29 @@ Of all limits only this one is distrusted. The protocol is in core/strategy.py.
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..core.call import PLUGIN_ERROR, Call, Limit, Plan
+from ..core.call import LATER, PLUGIN, PLUGIN_ERROR, SILENCE, Call, Limit, Plan
 from ..core.checks import shown
 from ..core.feature_checks import check_has, check_made, check_methods
 from ..core.outcome import GiveUp, Reason
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
+from ..limits import Locked
+from ..limits.limits import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from ..core.outcome import Failure
+    from ..core.policy import RetryPolicy
     from ..core.strategy import RetryStrategy
 
 
+REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
+MOST_ORIGINS = 1024  # that were refused; beyond it they are forgotten
 METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
     "acquire_initial_token": ("scope", "now"),
     "refresh_token": ("token", "failure", "now", "latest="),
@@ -62,9 +70,12 @@ class Asked:
 class StrategyLimit(Limit):
     """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
 
+    counts_attempts = True
+
     def __init__(self, strategy: RetryStrategy) -> None:
         self.shared = self
         self.strategy = strategy
+        self._refused: set[str] = set()  # origins that were refused, and allowed no retry since
         self._error: Exception | None = None  # that ``quiet`` raised
 
     @property
@@ -78,6 +89,7 @@ class StrategyLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
+        call.notes[PLUGIN] = f"strategy {type(self.strategy).__name__}"
         if self._error is not None:
             call.notes[PLUGIN_ERROR], self._error = self._error, None
         asked = self._asked(call)
@@ -122,7 +134,10 @@ class StrategyLimit(Limit):
         try:
             token = self.strategy.refresh_token(token, failure, now, latest=latest)
         except RetryRefused as refused:
-            raise a_refusal(refused) from None
+            if a_refusal(refused).reason is Reason.BUDGET_EXHAUSTED:
+                self._note_refusal(call, now)
+            raise refused from None
+        self._refused.discard(call.request.origin)
         asked.token = a_token(token, call)
         delay, source, named = a_delay(token), a_text(token.source), failure.hint.delay
         if named is None:
@@ -147,8 +162,63 @@ class StrategyLimit(Limit):
         except Exception as error:  # the call is over: its response must not be lost
             call.notes.setdefault(PLUGIN_ERROR, error)
 
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        ours = self._bucket()
+        found: Iterable[tuple[str, tuple[str, ...], float]] = ours.readings(now) if ours else ()
+        return found
+
+    def _bucket(self) -> Any:
+        """The bucket of an AwsStandard; None of a strategy that is used by its interface alone."""
+        bucket = getattr(self.strategy, "bucket", None)
+        return bucket if isinstance(bucket, Locked) else None
+
+    def _note_refusal(self, call: Call, now: float) -> None:
+        """Have it emitted that the budget is exhausted, once until it allows a retry again."""
+        origin, ours = call.request.origin, self._bucket()
+        if origin not in self._refused:
+            if len(self._refused) >= MOST_ORIGINS:
+                self._refused.clear()
+            self._refused.add(origin)
+            facts = ours.in_force(origin, now) if ours else ("default", "local", None)
+            call.notes[LATER] = "budget_exhausted", origin, facts
+
     def __repr__(self) -> str:
         return repr(self.strategy)
+
+
+class Merging(Limit):
+    """Lets a ``StandardStrategy`` decide a part of the policy."""
+
+    shared = SILENCE
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self.own_random = strategy.limits.random
+
+    def merged(self, policy: RetryPolicy) -> RetryPolicy:
+        found: RetryPolicy = self._strategy.merged(policy)
+        return found
+
+
+def limits(strategy: Any, random: Callable[[], float]) -> list[Limit]:
+    """Return a limit that asks the strategy, or copies of those that a StandardStrategy shares."""
+    shared = getattr(strategy, "limits", None)
+    if isinstance(shared, Limits):
+        return [Merging(strategy), *map(copy, shared.listed)]
+    return [StrategyLimit(strategy)]
+
+
+def check_beside(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse what is given in addition to a strategy, which decides that by itself."""
+    if given["gate"] is not ... and given["gate"] is not None:
+        raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
+    for option in REPLACED:
+        if given.get(option) != defaults.get(option):
+            raise ValueError(
+                f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself"
+            )
+    if given.get("hedge") is not None:
+        raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
 
 
 def a_token(returned: object, call: Call) -> RetryToken:

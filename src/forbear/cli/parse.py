@@ -25,7 +25,7 @@ from ..core.headers.quota import is_rate_limit, least, remaining_of
 from ..core.outcome import GiveUp, Hint, Reason, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
-from ..limits.limits import Limits
+from ..engine.settings import limits_of
 from . import GREEN, RED, Page, add_policy_arguments, chosen, complain, spoken, teach, visible
 
 ASKS, NOTHING, MALFORMED = 0, 1, 2
@@ -173,7 +173,7 @@ def decide(
     request = Request(method, "https://origin.invalid:443", [("Idempotency-Key", "k")] * keyed)
     verdicts = []
     for random in (lambda: 0.0, lambda: 1.0):
-        call = Call(policy, request, Limits(random=random), 0.0, policy.max_attempts)
+        call = Call(policy, request, limits_of(random), 0.0, policy.max_attempts)
         call.deadline_at = inf if policy.total_timeout is None else policy.total_timeout
         call.sending(0.0)
         failure = answered(policy, status, lines, lambda: now)

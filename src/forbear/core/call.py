@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .outcome import Failure, GiveUp, Refusal
     from .policy import RetryPolicy
     from .request import Request
-    from .strategy import Budget, RetryStrategy
 
 RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
 SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
@@ -95,6 +94,8 @@ class Rest(NamedTuple):
 
 # Keys of a call's notes that several parts use. What one part alone keeps is under its own key.
 PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, budget … raised
+PLUGIN = "plugin"  # what it is called in the log line about that
+LATER = "later"  # events about the last failure, which follow that of the failed attempt
 REFUND = "refund"  # tokens that come back, unless the next attempt is sent
 STORY = "story"  # what its record says besides, by the fields of ``Story``
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
@@ -125,6 +126,15 @@ class Quiet(Protocol):
     def quiet(self) -> bool: ...
 
 
+class Always(NamedTuple):
+    """State that never changes."""
+
+    quiet: bool
+
+
+SILENCE, NEVER_QUIET = Always(True), Always(False)
+
+
 class Plan(NamedTuple):
     """When a call is retried."""
 
@@ -137,20 +147,38 @@ class Plan(NamedTuple):
 NO_PLAN = Plan(0.0, "backoff")
 
 
+class Emitter(Protocol):
+    """The events of a transport (engine/log.py)."""
+
+    def emit(self, name: str, call: Call, *facts: object) -> None: ...
+
+
 class Limit(Protocol):
     """Something that outlives calls and is asked about each of them, at these points.
 
     One object belongs to one transport; what it keeps may be shared with others. What it keeps of
     one call is in ``call.notes``, under the limit itself. Each is asked at each step, in the order
-    that limits/limits.py lists; ``Limits`` asks them all. A method that a limit leaves as it is
-    here does nothing.
+    of the table in engine/settings.py; ``Limits`` asks them all. A method that a limit leaves as it
+    is here does nothing.
 
     Attributes:
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
-            ``observe`` of its success, are skipped.
+            ``observe`` of its success, are skipped. As it is here, they never are.
+        events: Where it emits what its calls have changed, if anybody may want to know.
+        counts_calls: It wants ``count_call`` for each call whose ``observe`` is skipped.
+        counts_attempts: It decides how many attempts a call has; ``max_attempts`` does not.
+        reads_quotas: It wants the quotas in the heads of good responses.
+        sees_untouched: It is asked about calls too that are forwarded untouched.
+        own_random: What all random parts are drawn from, in place of the transport's.
     """
 
-    shared: Quiet
+    shared: Quiet = NEVER_QUIET
+    events: Emitter | None = None
+    counts_calls: bool = False
+    counts_attempts: bool = False
+    reads_quotas: bool = False
+    sees_untouched: bool = False
+    own_random: Callable[[], float] | None = None
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """A call begins; return the seconds that its first attempt has to wait.
@@ -201,6 +229,36 @@ class Limit(Protocol):
         """Give back what an attempt that is not sent after all has taken. Idempotent."""
         return
 
+    def count_call(self) -> None:
+        """Count a call that succeeds at once."""
+        return
+
+    def merged(self, policy: RetryPolicy) -> RetryPolicy:
+        """Return a transport's policy with what the limit decides in its place."""
+        return policy
+
+    # What other limits ask, of all limits at once: ``call.limits``. None of these takes anything.
+
+    def closed(self, call: Call, origin: str, now: float) -> float:
+        """Seconds for which it would refuse an attempt to an origin; 0: it would not."""
+        return 0.0
+
+    def wants_probe(self, call: Call, now: float) -> bool:
+        """Shall one call that is held find out now whether the origin responds again?"""
+        return False
+
+    def can_fail_over(self, call: Call) -> bool:
+        """May another origin stand in for that of the call?"""
+        return False
+
+    def fail_over(self, call: Call, now: float) -> float:
+        """Choose another ``call.origin``; return seconds until an attempt may be sent there."""
+        return 0.0
+
+    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+        """Return its gauges: name, values of the labels after the client's, value."""
+        return ()
+
 
 class Held(Protocol):
     """A call's entry in the queue of the gate (limits/health.py)."""
@@ -221,10 +279,6 @@ class SharedLimits(Limit, Protocol):
     """The limits that all calls of a transport share, as one (limits/limits.py)."""
 
     random: Callable[[], float]
-    budget: Budget | None
-    strategy: RetryStrategy | None
-
-    def budget_scope(self, call: Call) -> str: ...
 
 
 class Progress:

@@ -10,7 +10,7 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import PLUGIN_ERROR, RECORD, SENT_BEFORE, SLOT, STORY, Call, Story
+from ..core.call import PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, SLOT, STORY, Call, Story
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..errors import RetryRefused
 from . import current
@@ -86,7 +86,7 @@ def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
     most: float = policy.max_attempts
     if policy is OFF:
         call.limits = settings.limits_when_off
-    elif settings.counts_attempts and most == settings.policy.max_attempts:
+    elif settings.limits.counts_attempts and most == settings.policy.max_attempts:
         most = inf  # a strategy of the user's counts, unless this call sets its own limit
     call.policy, call.most_attempts = policy, most
 
@@ -379,7 +379,8 @@ def ended(settings: Settings, call: Call) -> None:
     if error is not None:
         is_end = call.stop is not None and call.stop.reason is Reason.STRATEGY_FAILED
         log = settings.events.log()
-        log.hook_failed(settings.plugin_name, error, ends_retries=is_end)
+        name = call.notes.get(PLUGIN, "schedule, scope or budget")
+        log.hook_failed(name, error, ends_retries=is_end)
     if settings.wants_ends:
         settings.events.log().ended(call, settings.clock.monotonic())
 

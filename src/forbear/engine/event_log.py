@@ -14,20 +14,17 @@ from logging import DEBUG, INFO, NullHandler, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from ..core.call import LATER
 from ..core.outcome import Reason
 from ..limits import Locked
 from ..limits.limits import Limits
 from . import events
-from .current import scope_of_call
 from .frames import let_signals_through, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ..addons.breaker import Transition
-    from ..addons.budget import RetryBudget, TokenBucket
-    from ..addons.lease import LeasedBudget
-    from ..core.call import Call, SharedLimits
+    from ..core.call import Call
     from ..core.events import CallEnded, Event, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
     from .clock import Clock, Sleeper
@@ -57,37 +54,6 @@ class Gauges:
     def waiting(self) -> int:
         """Calls that are waiting before an attempt."""
         return 0 if self.sleeper is None else self.sleeper.waiting()
-
-
-def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket | None:
-    """Return the budget of a transport, or the bucket of an AwsStandard; None if not our own.
-
-    A budget or strategy of the user's is read only through its interface: an attribute with the
-    same name as one of ours may mean anything.
-    """
-    if limits.strategy is None:
-        from ..addons.budget import RetryBudget
-        from ..addons.lease import LeasedBudget
-
-        budget = limits.budget
-        return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
-    from ..addons.budget import AwsStandard
-
-    return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
-
-
-def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
-    """The budget that decides for a call: its name, "local" or "shared", its tokens if known."""
-    from ..addons.budget import RetryBudget
-    from ..addons.lease import LeasedBudget
-
-    budget, bucket = budget_of(call.limits), call.limits.budget_scope(call)
-    if isinstance(budget, LeasedBudget):
-        scope = "local" if budget.falls_back(bucket) else "shared"
-        return budget.name, scope, budget.tokens(bucket, now)
-    if isinstance(budget, RetryBudget):
-        return "default", "local", budget.tokens(bucket, now)
-    return "default", "local", None if budget is None else budget.tokens
 
 
 @runtime_checkable
@@ -129,7 +95,6 @@ class EventLog(Locked):
         self._logged: set[str] = set()  # hooks that raised, headers of outer retry loops
         self._again_at: dict[tuple[str, str], float] = {}  # what is not logged before then
         self._left_out: dict[str, count[int]] = {}  # refusals of an origin since its last line
-        self._refused: set[str] = set()  # scopes logged as exhausted, no retry since
 
     def show(self, limits: Limits, sleeper: Sleeper | None, clock: Clock) -> None:
         """Pass the gauges to listeners with ``watch``, which keep a weak reference."""
@@ -153,14 +118,15 @@ class EventLog(Locked):
         if not (self._listeners or more or logger.isEnabledFor(row.level)):
             return
         event = row.build(self.client, *facts, **named)
-        if logger.isEnabledFor(row.level):
+        level = row.level if row.level_of is None else row.level_of(event)
+        if logger.isEnabledFor(level):
             text, fields = row.sentence(event), row.fields(event)
-            if row.counts_refusals and row.level > DEBUG:
+            if row.counts_refusals and level > DEBUG:
                 counter = self._left_out.pop(event.origin, None)
                 if counter is not None:
                     left = fields["forbear.left_out"] = next(counter)
                     text += f"; refused meanwhile, logged at DEBUG: {left:,}"
-            logger.log(row.level, text, extra=fields)
+            logger.log(level, text, extra=fields)
         self._send(event, self._listeners + more)
 
     def emit_by_name(self, name: str, call: Call, *facts: object) -> None:
@@ -178,8 +144,6 @@ class EventLog(Locked):
 
     def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
         """An attempt failed, and another one follows."""
-        if self._refused:
-            self._refused.discard(call.limits.budget_scope(call))
         more = call.listeners
         self.emit(events.ATTEMPT_FAILED, more, call, failure)
         self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
@@ -190,11 +154,9 @@ class EventLog(Locked):
         """An attempt failed, and was the last one."""
         row = self._end(call, now)
         self.emit(events.ATTEMPT_FAILED, call.listeners, call, failure)
-        if stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(
-            call.limits.budget_scope(call), now
-        ):
-            budget = budget_in_force(call, now)
-            self.emit(events.BUDGET_EXHAUSTED, call.listeners, call.request.origin, budget)
+        name, scope, facts = call.notes.pop(LATER, (None, "", ()))
+        if name is not None and self._is_due(name, scope, now):
+            self.emit_by_name(name, call, *facts)
         self.emit(row, call.listeners, call, now)
 
     def refused(self, call: Call, now: float) -> None:
@@ -221,19 +183,12 @@ class EventLog(Locked):
         if self._is_due(events.RETRY_AFTER_IGNORED.name, call.sent_to, now):
             self.emit(events.RETRY_AFTER_IGNORED, call.listeners, call.sent_to, why)
 
-    def _is_edge(self, scope: str, now: float) -> bool:
-        """Was the exhausted budget not logged in the last minute, nor since its last retry?"""
-        if scope in self._refused or not self._is_due(events.BUDGET_EXHAUSTED.name, scope, now):
-            return False
-        self._refused.add(scope)
-        return True
-
     def _is_due(self, name: str, origin: str, now: float) -> bool:
         """Was this not logged in the last minute? Then note that it is logged now."""
         if now < self._again_at.get((name, origin), -inf):
             return False
         if len(self._again_at) >= MOST_ORIGINS:
-            self._again_at, self._refused, self._left_out = {}, set(), {}
+            self._again_at, self._left_out = {}, {}
         self._again_at[name, origin] = now + AGAIN_AFTER
         return True
 
@@ -255,13 +210,6 @@ class EventLog(Locked):
         self._send(events.CALL_ENDED.build(self.client, call, now), self._end_listeners)
 
     # What belongs to no single call, or is only logged.
-
-    def circuit_changed(self, edge: Transition) -> None:
-        """The breaker passed from one state to another because of a call of this client."""
-        context, row = scope_of_call(), events.CIRCUIT_TRANSITION
-        if edge.to_state.value != "open":
-            row = row._replace(level=INFO)
-        self.emit(row, () if context is None else context.listeners, edge)
 
     def not_retried(self, method: str, origin: str, status: int) -> None:
         """Log that a status of 400 or above was accepted. No event: nothing was given up."""

@@ -20,7 +20,6 @@ from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
 if TYPE_CHECKING:
-    from ..addons.breaker import Transition
     from ..core.call import Attempt, Call
     from ..core.outcome import Failure, SendAgain
 
@@ -152,7 +151,7 @@ def resumed(
     )  # fmt: skip
 
 
-def circuit_changed(client: str, edge: Transition) -> events.CircuitTransition:
+def circuit_changed(client: str, call: Call, edge: Any) -> events.CircuitTransition:
     return events.CircuitTransition(
         client=client, origin=edge.origin, from_state=edge.from_state.value,
         to_state=edge.to_state.value, failures=edge.failures, failure_rate=edge.failure_rate,
@@ -161,10 +160,9 @@ def circuit_changed(client: str, edge: Transition) -> events.CircuitTransition:
 
 
 def budget_exhausted(
-    client: str, origin: str, budget: tuple[str, str, float | None]
+    client: str, call: Call, budget: str, scope: str, tokens: float | None
 ) -> events.BudgetExhausted:
-    """``budget`` is its name, its scope and its tokens."""
-    return events.BudgetExhausted(client, origin, *budget)
+    return events.BudgetExhausted(client, call.request.origin, budget, scope, tokens)
 
 
 def hint_ignored(client: str, origin: str, why: str) -> events.RetryAfterIgnored:
@@ -312,6 +310,7 @@ class Row(NamedTuple, Generic[P, E]):
             An event that has no value for one of the labels is not counted.
         span: The name of the event that it adds to the span of its call, and the attributes; those
             without a value are left out.
+        level_of: The level of one event, if that is below ``level`` for some.
         counts_refusals: Its line says how many refusals of its origin were only logged at DEBUG.
     """
 
@@ -323,6 +322,7 @@ class Row(NamedTuple, Generic[P, E]):
     added: Mapping[str, Callable[[E], object]] = {}
     counts: Mapping[str, Mapping[str, Callable[[E], str | None]]] = {}
     span: tuple[str, Callable[[E], dict[str, str | float | None]]] | None = None
+    level_of: Callable[[E], int] | None = None
     counts_refusals: bool = False
 
     def fields(self, event: E) -> dict[str, object]:
@@ -418,7 +418,8 @@ RETRY_AFTER_IGNORED = Row(
     "retry_after_ignored", WARNING, hint_ignored, lambda e: f"{e.origin}: {IGNORED[e.why]}",
 )  # fmt: skip
 CIRCUIT_TRANSITION = Row(
-    "circuit_transition", WARNING, circuit_changed, circuit_sentence,  # INFO unless it opened
+    "circuit_transition", WARNING, circuit_changed, circuit_sentence,
+    level_of=lambda e: WARNING if e.to_state == "open" else INFO,
     renamed={"failure_rate": "failure_ratio"},
     counts={"forbear.circuit.transitions": {}},
     counts_refusals=True,

@@ -25,6 +25,7 @@ logger = getLogger("forbear")
 # Of the rows of the table in events.py that are emitted from elsewhere.
 LEVELS = {
     "attempt_delayed": DEBUG,
+    "circuit_transition": WARNING,
     "failover": WARNING,
     "released": INFO,
     "resume": INFO,

@@ -12,33 +12,18 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import check_bool, check_takes, shown, tool
-from ..core.feature_checks import check_has, check_is, check_no_class
+from ..core.feature_checks import check_has, check_no_class
 from ..core.policy import RetryPolicy
-from ..limits.gate import RetryGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Options that are a feature's: the module whose ``check`` returns what is kept of the value.
-FEATURES = {
-    "strategy": "addons.strategy",
-    "budget": "addons.budget",
-    "breaker": "addons.breaker",
-    "origins": "addons.origins",
-    "hedge": "addons.hedge",
-    "concurrency": "addons.concurrency",
-    "pacing": "addons.pacing",
-    "event_streams": "core.event_streams",
-    "idempotency": "idempotency",
-    "contact": "engine.contact",
-}
 # The arguments of functions that users write.
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "retry_if": ("response",),
     "before_attempt": ("request", "attempt"),
     "random": (),
 }
-REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
 
 
 def check_options(
@@ -46,6 +31,7 @@ def check_options(
     policy: object,
     options: Mapping[str, Any],
     defaults: Mapping[str, Any],
+    addons: Mapping[str, str],
     *,
     awaits: bool,
     hedges: bool,
@@ -63,12 +49,14 @@ def check_options(
             f"policy must be a RetryPolicy, got {shown(policy)}: write"
             f" policy={tool('migration').policy_of(policy)}"
         )
-    for option, module in FEATURES.items():
-        if given[option] is not None:
-            given[option] = import_module(f"forbear.{module}").check(given[option])
+    for option, name in addons.items():
+        value = given[option]
+        if value is not None and value is not defaults[option]:
+            module = import_module(f"forbear.{name}")
+            given[option] = module.check(value)
+            if hasattr(module, "check_beside"):
+                module.check_beside(given, defaults)
     check_plain(given)
-    if given["strategy"] is not None:
-        check_alone(given, defaults)
     for option in () if awaits else ("retry_if", "before_attempt"):
         if is_async(given[option]):
             raise TypeError(
@@ -86,9 +74,7 @@ def check_options(
 
 def check_plain(given: dict[str, Any]) -> None:
     """Check the options that are no feature's."""
-    gate, clock = given["gate"], given["clock"]
-    if gate is not ... and gate is not None:
-        check_is("gate", gate, RetryGate, "a RetryGate, or None for none", "RetryGate()")
+    clock = given["clock"]
     for option, takes in FUNCTIONS.items():
         if given[option] is not None:
             check_takes(option, given[option], *takes)
@@ -114,19 +100,6 @@ def check_plain(given: dict[str, Any]) -> None:
             raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(size)}")
     for option in ("resume", "announce_attempts", "stop_outer_retries"):
         check_bool(option, given[option])
-
-
-def check_alone(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse a strategy in addition to what it replaces."""
-    if given["gate"] is not ... and given["gate"] is not None:
-        raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
-    for option in REPLACED:
-        if given[option] != defaults[option]:
-            raise ValueError(
-                f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself"
-            )
-    if given["hedge"] is not None:
-        raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
 
 
 def is_async(function: object) -> bool:

@@ -1,6 +1,7 @@
 """Settings: the defaults of all options, and what a transport makes of its own.
 
-Each option is explained in options.py, and checked by what option_checks.py names.
+Each option is explained in options.py. One that is an add-on's is checked by the add-on, whose
+module is in ``ADDONS``, is loaded where the option is given, and is named nowhere else.
 """
 
 from __future__ import annotations
@@ -11,41 +12,51 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 from math import inf
+from random import random as system_random
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import shown
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
-from ..limits.limits import Limits
+from ..limits.limits import Limits, Schedule
 from .clock import SYSTEM_CLOCK, Sleeper
 from .log import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..addons.hedge import Hedge
+    from ..core.call import Limit
     from ..core.event_streams import EventStreams
     from ..idempotency import IdempotencyKeys
     from .clock import Clock
     from .context import CallContext
 
+# Options that are an add-on's: the module, which has ``check`` of the value, and ``limits`` if it
+# has any. They are asked in this order: when and where, then whether. What takes something stands
+# last, because a retry that a later limit refuses would keep it.
+ADDONS = {
+    "strategy": "addons.strategy",  # in place of the schedule
+    "origins": "addons.origins",  # before all that keep something of an origin
+    "cooldown": "addons.cooldown",
+    "pacing": "addons.pacing",
+    "breaker": "addons.breaker",
+    "concurrency": "addons.concurrency",  # after what may delay an attempt: who waits has no slot
+    "gate": "limits.gate",
+    "budget": "addons.budget",
+    "hedge": "addons.hedge",
+    "event_streams": "core.event_streams",
+    "idempotency": "idempotency",
+    "contact": "engine.contact",
+}
 DEFAULTS: dict[str, object] = {
+    **dict.fromkeys(ADDONS),
     "gate": ...,  # one of the transport's own
-    "budget": None,
-    "breaker": None,
     "cooldown": "off",
-    "origins": None,
-    "strategy": None,
-    "concurrency": None,
-    "pacing": None,
-    "idempotency": None,
     "retry_if": None,
     "before_attempt": None,
     "on_event": (),
     "body_buffer": 0,
     "resume": True,
-    "event_streams": None,
-    "contact": None,
     "announce_attempts": False,
     "stop_outer_retries": False,
     "name": "default",
@@ -64,11 +75,21 @@ def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object])
     return named
 
 
+def limits_of(random: Callable[[], float] | None = None, **options: Any) -> Limits:
+    """Make the limits that these options ask for; no gate, unless one is among them."""
+    random = system_random if random is None else random
+    made: list[Limit] = [Schedule(options.get("gate"))]
+    for option, module in ADDONS.items():
+        value = options.get(option)
+        if value is not None and value is not DEFAULTS[option]:
+            make = getattr(import_module(f"forbear.{module}"), "limits", None)
+            made += () if make is None else make(value, random)
+    return Limits(made[options.get("strategy") is not None :], random)
+
+
 DEFAULT_POLICY = RetryPolicy()
 OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
 PREFETCH = 65_536
-# Options that some transports take and others refuse by their own message.
-OF_SOME = {"prefetch": 0, "hedge": None}
 
 
 class Settings:
@@ -76,7 +97,6 @@ class Settings:
 
     Attributes:
         special: An option of this transport affects every first attempt.
-        counts_attempts: A strategy of the user's counts attempts itself.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
@@ -84,8 +104,7 @@ class Settings:
         total_timeout: The policy's, in seconds; infinite if there is none.
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
-        limits_when_off: For calls that are forwarded untouched: the budget's count and no more.
-        reads_quotas: The quotas in good responses are read too.
+        limits_when_off: For calls that are forwarded untouched: what counts them, and no more.
         key_lifetime: Seconds for which a server remembers an idempotency key.
     """
 
@@ -109,7 +128,7 @@ class Settings:
             ValueError: A value is out of its range, or ``strategy`` is given in addition to an
                 option that it replaces.
         """
-        defaults = {**DEFAULTS, **OF_SOME, "prefetch": prefetch}
+        defaults = {**DEFAULTS, "prefetch": prefetch}
         given: dict[str, Any] = {**defaults, **options}
         # One transport of many has no option, or the gate that ``wrap`` made.
         if not isinstance(policy, RetryPolicy) or any(
@@ -117,10 +136,11 @@ class Settings:
         ):
             from .option_checks import check_options
 
-            given = check_options(who, policy, options, defaults, awaits=awaits, hedges=hedges)
-        self.hedge: Hedge | None = given["hedge"]
+            given = check_options(
+                who, policy, options, defaults, ADDONS, awaits=awaits, hedges=hedges
+            )
+        self.hedge: Any = given["hedge"]
         clock = given["clock"]
-        self.policy = policy
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = Sleeper(self.clock)
         self.has_random = given["random"] is not None
@@ -138,15 +158,18 @@ class Settings:
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact: str | None = given["contact"]
         self.name: str = given["name"]
-        self._take_limits(given)
-        self.reads_quotas = given["pacing"] is not None
+        if given["gate"] is ... and given["strategy"] is None:
+            given["gate"] = RetryGate()
+        self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
+        self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
+        self.policy = self.limits.merged(policy)
         self.events = Events(self.name, given["on_event"])
         if given["on_event"]:
             self.events.log().show(self.limits, self.sleeper, self.clock)
-        if self.limits.breaker is not None:
-            self.limits.breaker.on_transition = self.events.log().circuit_changed
+        for limit in self.limits.listed:
+            limit.events = self.events
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
-        self.most_attempts: float = inf if self.counts_attempts else self.policy.max_attempts
+        self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)
         self.makes_keys = keys is not None and keys.generate
         total = self.policy.total_timeout
@@ -168,7 +191,7 @@ class Settings:
         Not in the middle of a call, where an import may wait for a lock or find the interpreter
         half shut down.
         """
-        if self.special or not self.sends_alike or self.limits.origins is not None:
+        if self.special or not self.sends_alike or self.limits.moves_calls:
             import_module("forbear.engine.prepare")
         if self.before_attempt is not None:
             import_module("forbear.engine.hooks")
@@ -177,26 +200,6 @@ class Settings:
         if self.event_streams is not None:
             import_module("forbear.engine.streams")
             import_module(f"{adapter}.{streams}")
-
-    def _take_limits(self, given: Mapping[str, Any]) -> None:
-        strategy = given["strategy"]
-        self.counts_attempts = False
-        self.plugin_name = "schedule, scope or budget"
-        if strategy is None:
-            names = "budget", "breaker", "cooldown", "origins", "concurrency", "pacing", "random"
-            own = {name: given[name] for name in names}
-            gate = RetryGate() if given["gate"] is ... else given["gate"]
-            self.limits = Limits(gate=gate, **own)
-        elif isinstance(getattr(strategy, "limits", None), Limits):  # a StandardStrategy
-            self.limits = strategy.limits.lent(given["concurrency"], given["pacing"])
-            self.policy = strategy.merged(self.policy)
-        else:
-            others = "strategy", "concurrency", "pacing", "random"
-            self.limits = Limits(**{name: given[name] for name in others})
-            self.counts_attempts = True
-            self.plugin_name = f"strategy {type(strategy).__name__}"
-        gate, budget = self.limits.gate, self.limits.budget
-        self.limits_when_off = Limits(gate=gate, budget=budget, random=given["random"])
 
     def resolve(self, context: CallContext | None, setting: Any) -> RetryPolicy:
         """The policy of one call: the transport's < ``override`` < the request's.

@@ -47,7 +47,6 @@ from .health import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..addons.breaker import BreakerLimit
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
@@ -458,10 +457,11 @@ class GateLimit(Limit):
         most_held: Calls that are held for one origin, unless the gate says another number.
     """
 
-    def __init__(self, gate: RetryGate, breaker: BreakerLimit | None) -> None:
+    sees_untouched = True
+
+    def __init__(self, gate: RetryGate) -> None:
         self.shared = self.gate = gate
         self.most_held = MOST_THREADS
-        self._breaker = breaker
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Note that a call begins."""
@@ -491,9 +491,9 @@ class GateLimit(Limit):
         try:
             wait = admit(call, now)
         except RetryRefused as refused:
-            if refused.reason is not Reason.CIRCUIT_OPEN:
+            if refused.retry_after is None or refused.reason is Reason.RETRY_AFTER_TOO_LONG:
                 raise
-            if now >= hold.until:  # released in time, but the probe's permit is taken
+            if now >= hold.until:  # released in time, but another limit lets others go first
                 hold.cause = Cause.PATIENCE_OVER
                 return None
             self.gate.hold_again(hold)
@@ -512,13 +512,15 @@ class GateLimit(Limit):
         return wait
 
     def _ask(self, call: Call, hold: Hold, now: float) -> float | None:
-        """Ask whether a held call is released. While its circuit is open it stays held."""
-        probe_is_due, breaker = False, self._breaker
-        if hold.cause is None and breaker is not None and not breaker.shared.quiet:
-            if now < hold.until and (refused_for := breaker.refused_for(call, now)):
-                hold.ask_at = now + min(refused_for, LATEST_ASK, hold.until - now)
-                return hold.ask_at - now
-            probe_is_due = breaker.wants_probe(call, now)
+        """Ask whether a held call is released. While another limit would refuse it, it is not."""
+        probe_is_due, limits = False, call.limits
+        if hold.cause is None:
+            if now < hold.until and not limits.can_fail_over(call):
+                closed = limits.closed(call, call.origin, now)
+                if closed:
+                    hold.ask_at = now + min(closed, LATEST_ASK, hold.until - now)
+                    return hold.ask_at - now
+            probe_is_due = limits.wants_probe(call, now)
         return self.gate.turn(hold, now, call.random, probe_is_due=probe_is_due)
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
@@ -562,7 +564,7 @@ class GateLimit(Limit):
         hold.refusal = refusal
         return None
 
-    def refuse_hedge(self, call: Call, now: float) -> str | None:
+    def refuse_extra(self, call: Call, now: float) -> str | None:
         is_healthy = self.gate.is_healthy(gate_key(self.gate, call, call.origin))
         return None if is_healthy else "origin-unhealthy"
 
@@ -586,3 +588,14 @@ def gate_key(gate: RetryGate, call: Call, origin: str) -> str:
         return origin
     scope = observed(gate, call).scope
     return origin if scope is None or origin != call.request.origin else scope
+
+
+def check(value: object) -> RetryGate:
+    """Check the option ``gate``."""
+    from ..core.feature_checks import check_is
+
+    return check_is("gate", value, RetryGate, "a RetryGate, or None for none", "RetryGate()")
+
+
+def limits(gate: RetryGate, random: Callable[[], float]) -> list[Limit]:
+    return [GateLimit(gate)]

@@ -1,46 +1,30 @@
 """Limits: everything that outlives the calls of one transport, asked in one order.
 
 What each limit does is in its own file, behind the ``Limit`` protocol (core/call.py). Here are
-only the list, the walk through it, and the schedule of the policy, which all others begin with.
+only the walk through the list, and the schedule of the policy, which all others begin with.
 """
 
 from __future__ import annotations
 
-from copy import copy
 from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING
 
 from ..core.backoff import with_spread
-from ..core.call import Call, Limit, Plan
-from ..core.checks import check_choice, shown
+from ..core.call import SILENCE, Call, Limit, Plan
+from ..core.checks import shown
 from ..core.outcome import TIMEOUT_KINDS, TIMEOUT_STATUSES, FailureKind, Phase, Reason
 from ..errors import RetryRefused
 from .gate import GateLimit, gate_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from ..addons.breaker import BreakerLimit, CircuitBreaker
-    from ..addons.budget import BudgetLimit
-    from ..addons.concurrency import ConcurrencyLimit, SlotLimit
-    from ..addons.cooldown import CooldownLimit
-    from ..addons.origins import Origins, OriginsLimit
-    from ..addons.pacing import Pacing, PacingLimit
     from ..core.backoff import Backoff
     from ..core.call import Quiet
     from ..core.outcome import Failure, Refusal
-    from ..core.strategy import Budget, RetryStrategy
+    from ..core.policy import RetryPolicy
     from .gate import RetryGate
-
-
-class Silence:
-    """Stands for what limits share, where nothing is shared."""
-
-    quiet = True
-
-
-SILENCE = Silence()
 
 
 class Limits(Limit):
@@ -48,102 +32,31 @@ class Limits(Limit):
 
     Attributes:
         listed: The limits, in the order in which they are asked.
-        counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
+        gate: The gate among them.
+        counts_calls: One of them wants ``count_call`` for each call that asks nothing else.
+        moves_calls: One of them may send a call to another origin.
         shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
     """
 
     def __init__(
-        self,
-        *,
-        gate: RetryGate | None = None,
-        budget: Budget | None = None,
-        breaker: CircuitBreaker | None = None,
-        cooldown: str = "off",
-        origins: Origins | None = None,
-        strategy: RetryStrategy | None = None,
-        concurrency: ConcurrencyLimit | None = None,
-        pacing: Pacing | None = None,
-        random: Callable[[], float] | None = None,
+        self, listed: Iterable[Limit] = (), random: Callable[[], float] | None = None
     ) -> None:
-        check_choice("cooldown", cooldown, ("off", "retries", "all"))
-        self.random: Callable[[], float] = system_random if random is None else random
-        self.gate, self.budget, self.strategy = gate, budget, strategy
-        # What few transports have is loaded where it is given.
-        self.cooldown: CooldownLimit | None = None
-        if cooldown != "off":
-            from ..addons.cooldown import CooldownLimit
-
-            self.cooldown = CooldownLimit(cooldown, self.random, breaker)
-        self.breaker: BreakerLimit | None = None
-        if breaker is not None:
-            from ..addons.breaker import BreakerLimit
-
-            self.breaker = BreakerLimit(breaker)
-        self.origins: OriginsLimit | None = None
-        if origins is not None:
-            from ..addons.origins import OriginsLimit
-
-            refused_for = at_once if breaker is None else breaker.refused_for
-            cooling = at_once if self.cooldown is None else self.cooldown.cooldown.left
-            self.origins = OriginsLimit(origins, refused_for, cooling)
-        self._gate = None if gate is None else GateLimit(gate, self.breaker)
-        self.budget_limit: BudgetLimit | None = None
-        if budget is not None:
-            from ..addons.budget import BudgetLimit
-
-            self.budget_limit = BudgetLimit(budget)
-        self.slots: SlotLimit | None = None
-        if concurrency is not None:
-            from ..addons.concurrency import SlotLimit
-
-            self.slots = SlotLimit(concurrency)
-        self.pacing: PacingLimit | None = None
-        if pacing is not None:
-            from ..addons.pacing import PacingLimit
-
-            self.pacing = PacingLimit(pacing)
-        for limit in (self.breaker, self.cooldown):
-            if limit is not None:
-                limit.origins = self.origins
-        schedule: Limit = Schedule(gate, self.origins)
-        if strategy is not None:
-            from ..addons.strategy import StrategyLimit
-
-            schedule = StrategyLimit(strategy)
-        self._list(
-            # The order of a decision: when and where, then whether. What takes something stands
-            # last, because a retry that a later limit refuses would keep it. A strategy of the
-            # user's takes the place of all others.
-            schedule,
-            self.origins,
-            self.cooldown,
-            self.pacing,
-            self.breaker,
-            self.slots,  # after what may delay an attempt, because one that waits has no slot
-            self._gate,
-            self.budget_limit,
+        listed = self.listed = tuple(listed)
+        own = next((one.own_random for one in listed if one.own_random is not None), random)
+        self.random: Callable[[], float] = system_random if own is None else own
+        self._admitting, self._closing, self._probing, self._moving = (
+            [one for one in listed if getattr(type(one), step) is not getattr(Limit, step)]
+            for step in ("admit", "closed", "wants_probe", "fail_over")
         )
-
-    def _list(self, *limits: Limit | None) -> None:
-        listed = self.listed = tuple(limit for limit in limits if limit is not None)
-        self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
-        self.counts_calls: bool = getattr(self.budget, "counts_calls", False)
+        self.moves_calls = bool(self._moving)
+        self._counting = [one for one in listed if one.counts_calls]
+        self.counts_calls = bool(self._counting)
+        self.counts_attempts = any(one.counts_attempts for one in listed)
+        self.reads_quotas = any(one.reads_quotas for one in listed)
+        self._gate = next((one for one in listed if isinstance(one, GateLimit)), None)
+        self.gate: RetryGate | None = None if self._gate is None else self._gate.gate
         noted = self._noted = [one.shared for one in listed if one.shared is not SILENCE]
         self.shared: Quiet = self if len(noted) > 1 else (noted or [SILENCE])[0]
-
-    def lent(self, concurrency: ConcurrencyLimit | None, pacing: Pacing | None) -> Limits:
-        """Return limits that share all parts, whose transitions another client emits.
-
-        ``concurrency`` and ``pacing`` are added.
-        """
-        other = copy(self)
-        added = Limits(concurrency=concurrency, pacing=pacing)
-        other.slots, other.pacing = added.slots, added.pacing
-        if self.breaker is not None:
-            other.breaker = copy(self.breaker)
-        own = (other.breaker if one is self.breaker else one for one in self.listed)
-        other._list(*own, other.pacing, other.slots)
-        return other
 
     def hold_at_most(self, calls: int) -> None:
         """Hold so many calls of one origin, unless the gate says another number."""
@@ -158,15 +71,29 @@ class Limits(Limit):
                 return False
         return True
 
-    def budget_scope(self, call: Call) -> str:
-        """What the budget keeps an allowance of, for this call."""
-        return (
-            call.request.origin if self.budget_limit is None else self.budget_limit.scope_of(call)
-        )
-
     def count_call(self) -> None:
-        """Note a call that succeeds at once, for a budget that counts them."""
-        self.budget.count_call()  # type: ignore[union-attr]
+        for limit in self._counting:
+            limit.count_call()
+
+    def merged(self, policy: RetryPolicy) -> RetryPolicy:
+        for limit in self.listed:
+            policy = limit.merged(policy)
+        return policy
+
+    # What one limit asks of all.
+
+    def closed(self, call: Call, origin: str, now: float) -> float:
+        return max((one.closed(call, origin, now) for one in self._closing), default=0.0)
+
+    def wants_probe(self, call: Call, now: float) -> bool:
+        return any(one.wants_probe(call, now) for one in self._probing)
+
+    def can_fail_over(self, call: Call) -> bool:
+        return any(one.can_fail_over(call) for one in self._moving)
+
+    def fail_over(self, call: Call, now: float) -> float:
+        moving = next(one for one in self._moving if one.can_fail_over(call))
+        return moving.fail_over(call, now)
 
     # The steps of a call.
 
@@ -223,11 +150,6 @@ class Limits(Limit):
         return " ".join(parts) or "no limits"
 
 
-def at_once(*asked: object) -> float:
-    """Seconds until what is not limited may be sent."""
-    return 0.0
-
-
 # A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 
@@ -237,13 +159,12 @@ class Schedule(Limit):
 
     shared = SILENCE
 
-    def __init__(self, gate: RetryGate | None, origins: OriginsLimit | None) -> None:
+    def __init__(self, gate: RetryGate | None = None) -> None:
         self._gate = gate
-        self._may_fail_over = origins is not None
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         asked = failure.hint.delay
-        if asked and not self._may_fail_over:  # else another origin is not bound by the hint
+        if asked and not call.limits.can_fail_over(call):  # else another is not bound by the hint
             return hinted(call, failure, 0.0, latest)
         policy, progress = call.policy, call.progress
         longest: float | None = None

@@ -27,12 +27,9 @@ from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
-from ..addons.breaker import CircuitState
-from ..addons.budget import RetryBudget, TokenBucket
 from ..core.checks import check_bool
 from ..core.events import CallOutcome, CircuitTransition
 from ..core.outcome import Reason
-from ..engine.event_log import budget_of
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
 from ..limits import Locked
 from ..limits.health import Cause
@@ -62,7 +59,7 @@ HOSTS = {"host": "origin", "from_endpoint": "origin", "to_endpoint": "to_origin"
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
 OTHER_REASONS = ("status_other", "protocol", "body", "user")
 RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REASONS)
-STATES = tuple(state.value for state in CircuitState)
+STATES = "closed", "open", "half_open"
 # Upper bounds of buckets, in seconds.
 WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 DURATIONS = (
@@ -261,12 +258,12 @@ class Counting(Locked):
         for name, values, value in chain.from_iterable(readings):
             found.setdefault((name, values), []).append(value)
         for gauges in watched:
-            limit = gauges.limits.breaker
-            states = {} if limit is None else limit.breaker.states(gauges.clock.monotonic())
-            for origin, state in states.items():
-                whose = gauges.client, origin
-                circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
-                self._trip(*whose)
+            for limit in gauges.limits.listed:
+                states = getattr(limit, "circuit_states", no_states)
+                for origin, state in states(gauges.clock.monotonic()).items():
+                    whose = gauges.client, origin
+                    circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
+                    self._trip(*whose)
         for (name, values), numbers in found.items():
             yield name, values, READ_LATE[name](numbers)
         yield from self._states(circuits)
@@ -301,26 +298,17 @@ class Counting(Locked):
         return host
 
 
+def no_states(now: float) -> dict[str, str]:
+    return {}
+
+
 def readings_of(gauges: Gauges) -> Iterator[Reading]:
-    """Read one transport: its waiting calls, its slots, and its budget if that is our own."""
-    client, budget = gauges.client, budget_of(gauges.limits)
+    """Read one transport: its waiting calls, and its limits."""
+    client, now = gauges.client, gauges.clock.monotonic()
     yield "forbear.waiting_requests", (client,), gauges.waiting()
-    slots, pacing = gauges.limits.slots, gauges.limits.pacing
-    if slots is not None:
-        yield "forbear.concurrency.limit", (client,), slots.limit.lowest()
-        yield "forbear.concurrency.in_flight", (client,), slots.limit.in_flight()
-        yield "forbear.concurrency.waiting", (client,), slots.limit.waiting()
-    if pacing is not None:
-        yield "forbear.paced_calls", (client,), pacing.pacing.waiting()
-    if budget is None:
-        return
-    now, tokens = gauges.clock.monotonic(), "forbear.budget.available_tokens"
-    if isinstance(budget, (RetryBudget, TokenBucket)):
-        yield tokens, (client, "default", "local"), budget.lowest(now)
-        return
-    yield tokens, (client, budget.name, "shared"), budget.lowest(now)
-    yield tokens, (client, budget.name, "local"), budget.fallback.lowest(now)
-    yield "forbear.budget.backend.errors", (client, budget.backend), budget.errors
+    for limit in gauges.limits.listed:
+        for name, labels, value in limit.readings(now):
+            yield name, (client, *labels), value
 
 
 def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:

@@ -87,7 +87,7 @@ class AiohttpPort:
     ) -> None:
         self.settings = settings
         settings.load(__name__.rpartition(".")[0], streams="bodies")
-        self.reads_quotas = settings.reads_quotas
+        self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded

@@ -19,7 +19,7 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...addons.hedge import MOST_TIMES, refusal_of_hedge, take_for_hedge
+from ...addons.hedge import MOST_TIMES, having, refusal_of_hedge, take_for_hedge
 from ...core.call import NUMBER, RETRY_IF, SETTING, SLOT, STORY, Attempt, HedgeNotes
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
@@ -569,8 +569,8 @@ class Hedging:
             outgoing.request = second.request
             if second.origin != call.origin:
                 outgoing.pristine = aimed(port, outgoing.pristine, second.origin)
-                assert self.limits.origins is not None
-                self.limits.origins.note_tried(call, call.origin)
+                for note_tried in having(self.limits, "note_tried"):
+                    note_tried(call, call.origin)
                 call.origin = second.origin
         call.live = outcome
         second.response = second.error = None  # an error's traceback holds the second attempt
@@ -599,13 +599,14 @@ class Hedging:
         if call.origin != call.sent_to:
             request = aimed(port, request, call.origin)
         if port.settings.before_attempt is not None:
-            slots = self.limits.slots
-            if slots is not None:  # what the hook sends may need it
-                slots.leave(call, 0.0)
+            if SLOT in call.notes:  # what the hook sends may need it
+                call.notes[SLOT].free()
+                del call.notes[SLOT]
             result = port.settings.before_attempt(request, call.attempts + 1)
             if hasattr(result, "__await__"):
                 await result
-            if slots is not None and not slots.take_for_hedge(call, self.clock.monotonic()):
-                hedged.refusal = "concurrency-limit"
-                return None
+            for take_slot in having(self.limits, "take_slot"):
+                if not take_slot(call, self.clock.monotonic()):
+                    hedged.refusal = "concurrency-limit"
+                    return None
         return request

@@ -78,7 +78,7 @@ class HttpxPort:
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
         settings.load(__name__.rpartition(".")[0])
-        self.reads_quotas = settings.reads_quotas
+        self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.library = library
         self.streams = streams
