@@ -1,13 +1,18 @@
-"""Conversion: a urllib3 Retry as a policy; the oracle is urllib3's own counting."""
+"""Conversion: a Retry of urllib3 or httpx-retries as a policy; the oracles are their own loops."""
 
+import contextlib
 import enum
 import inspect
 import pickle
+import random
+import time
 from fractions import Fraction
 
+import httpx
+import httpx_retries
 import pytest
 import urllib3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -24,6 +29,8 @@ import forbear.urllib3
 from forbear import FailureKind, RetryPolicy
 from forbear.core import migration
 from forbear.core.outcome import RETRYABLE_KINDS
+from forbear.httpx import RetryTransport
+from forbear.testing import FakeClock, ScriptedTransport
 
 K = FailureKind
 POOL = urllib3.HTTPConnectionPool("origin.example")
@@ -31,143 +38,85 @@ CONNECT = {K.DNS, K.REFUSED, K.CONNECT_TIMEOUT, K.UNPROCESSED, K.PROXY}
 READ = {K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL}
 OTHER = {K.TLS, K.PROXY}
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
-
-
+METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"]
 converted = RetryPolicy.from_urllib3
 
 
-# --- the table of research/ecosystem.md section 4.3 --------------------------------------------
+# --- urllib3 ----------------------------------------------------------------------------------
+
+NAMED = {413, 429, 503}  # of which urllib3 retries those that name a time
+FIELDS = [  # of a urllib3.Retry, or a number of retries; and of the policy
+    *(({"total": total}, {"max_attempts": attempts}) for total, attempts in (
+        (3, 4), (10, 11), (0, 1), (False, 1), (True, 2), (-1, 1), (2.5, 3), (None, 11))),
+    ({"total": 10, "connect": 5, "read": 2, "status": 3}, {"max_attempts": 3}),
+    ({"total": 1, "connect": 5, "read": 2, "status": 3}, {"max_attempts": 2}),
+    ({"total": 10, "other": 1}, {"max_attempts": 2}),
+    ({"total": None, "connect": 0, "read": 2}, {"max_attempts": 3}),
+    *(({"total": 3, "redirect": redirect}, {"max_attempts": 4}) for redirect in (1, False)),
+    *(({"total": 5, name: value}, {"max_attempts": 1})
+        for name, value in (("read", -0.5), ("redirect", -1), ("read", float("-inf")))),
+    ({"total": float("inf"), "read": 2}, {"max_attempts": 3}),
+    *(({"total": 3, **counts}, {"failures": RETRYABLE_KINDS - without, "max_attempts": 4})
+        for counts, without in (
+            ({}, set()), ({"connect": 0}, CONNECT), ({"read": 0}, READ), ({"read": False}, READ),
+            ({"other": 0}, OTHER), ({"connect": 0, "read": 0, "other": 0}, RETRYABLE_KINDS))),
+    ({}, {"statuses": set(), "hinted_statuses": NAMED, "hints": "obey", "on_exhausted": "return",
+        "methods": IDEMPOTENT, "max_retry_after": 21_600}),
+    ({"status_forcelist": [202, 503, "504", None, 0]},
+        {"statuses": {503}, "hinted_statuses": NAMED, "on_exhausted": "raise"}),
+    ({"status_forcelist": [503], "raise_on_status": False}, {"on_exhausted": "return"}),
+    ({"status_forcelist": [503], "respect_retry_after_header": False},
+        {"statuses": {503}, "hinted_statuses": set(), "hints": "ignore"}),
+    *(({"total": 3, "status_forcelist": [503], "status": status},
+        {"statuses": set(), "hinted_statuses": set(), "hints": "obey", "on_exhausted": "return"})
+        for status in (0, False)),
+    ({"status_forcelist": [503], "total": None, "status": 2},
+        {"statuses": {503}, "hinted_statuses": set(), "on_exhausted": "raise"}),
+    ({"status_forcelist": [503], "total": 0}, {"statuses": {503}, "hinted_statuses": set()}),
+    ({"allowed_methods": {"GET", "POST"}}, {"methods": {"GET", "POST"}}),
+    ({"allowed_methods": {"get", "PUT"}}, {"methods": {"PUT"}}),  # it asks for "GET"
+    ({"allowed_methods": "GET"}, {"methods": {"GET"}}),
+    # A POST that is repeated without a key may take effect twice: it must be asked for by name.
+    *(({"allowed_methods": any_}, {"methods": RetryPolicy().methods}) for any_ in (None, False)),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("retry", "attempts"), [
-    (urllib3.Retry(3), 4), (urllib3.Retry(), 11), (urllib3.Retry(0), 1),
-    (urllib3.Retry(False), 1), (urllib3.Retry(True), 2), (urllib3.Retry(-1), 1),
-    (urllib3.Retry(10, connect=5, read=2, status=3), 3),
-    (urllib3.Retry(1, connect=5, read=2, status=3), 2), (urllib3.Retry(10, other=1), 2),
-    (urllib3.Retry(None, connect=3), 4), (urllib3.Retry(None, connect=0, read=2), 3),
-    (urllib3.Retry(3, redirect=1), 4), (urllib3.Retry(3, redirect=False), 4),
-    (urllib3.Retry(3, read=0), 4), (urllib3.Retry(3, connect=False), 4),
-    (urllib3.Retry(5, read=-1), 1), (urllib3.Retry(5, redirect=-1), 1),
-    (urllib3.Retry(5, read=-0.5), 1), (urllib3.Retry(2.5), 3),
-    (urllib3.Retry(float("inf"), read=2), 3), (urllib3.Retry(5, read=float("-inf")), 1), (3, 4),
-    (0, 1), (-1, 1), (True, 2), (False, 1),
-])  # fmt: skip
-def test_attempts_are_retries_and_the_first_sending(retry, attempts):
-    """``total=3`` is four sendings; the smallest of the counts limits them."""
-    assert converted(retry).max_attempts == attempts
+def test_what_a_retry_of_urllib3_means_for_each_field() -> None:
+    """``total=3`` is four sendings; the smallest count limits them, and 0 takes out its kind."""
+    for given_, expected in FIELDS:
+        policy = converted(urllib3.Retry(**given_))
+        assert {name: getattr(policy, name) for name in expected} == expected, given_
+    assert [converted(number).max_attempts for number in (3, 0, -1, True)] == [4, 1, 1, 2]
 
 
-@pytest.mark.parametrize(("counts", "without"), [
-    ({}, set()), ({"connect": 0}, CONNECT), ({"read": 0}, READ), ({"read": False}, READ),
-    ({"other": 0}, OTHER), ({"connect": 0, "read": 0, "other": 0}, RETRYABLE_KINDS),
-    ({"connect": 1, "read": 1, "other": 1, "status": 0}, set()), ({"redirect": 0}, set()),
-])  # fmt: skip
-def test_a_count_of_zero_takes_out_its_kind_of_failure(counts, without):
-    """``Retry(3, read=0)`` goes on retrying refused connections."""
-    assert converted(urllib3.Retry(3, **counts)).failures == RETRYABLE_KINDS - without
-
-
-@pytest.mark.parametrize(("options", "statuses", "hinted", "hints", "on_exhausted"), [
-    ({}, set(), {413, 429, 503}, "obey", "return"),
-    ({"status_forcelist": [502, 503]}, {502, 503}, {413, 429, 503}, "obey", "raise"),
-    ({"status_forcelist": range(500, 600)}, set(range(500, 600)), {413, 429, 503}, "obey",
-        "raise"),
-    ({"status_forcelist": [503], "raise_on_status": False}, {503}, {413, 429, 503}, "obey",
-        "return"),
-    ({"status_forcelist": [503], "respect_retry_after_header": False}, {503}, set(), "ignore",
-        "raise"),
-    ({"respect_retry_after_header": False}, set(), set(), "ignore", "return"),
-    ({"status_forcelist": [503], "status": 0}, set(), set(), "obey", "return"),
-    ({"status_forcelist": [503], "status": False}, set(), set(), "obey", "return"),
-    ({"status_forcelist": [503], "total": None, "status": 2}, {503}, set(), "obey", "raise"),
-    ({"status_forcelist": [503], "total": 0}, {503}, set(), "obey", "raise"),
-])  # fmt: skip
-def test_statuses(options, statuses, hinted, hints, on_exhausted):
-    """Without status_forcelist urllib3 still retries 413, 429 and 503 if they name a time."""
-    policy = converted(urllib3.Retry(**{"total": 3, **options}))
-    assert policy.statuses == statuses
-    assert policy.hinted_statuses == hinted
-    assert (policy.hints, policy.on_exhausted) == (hints, on_exhausted)
-
-
-@pytest.mark.parametrize(("options", "methods"), [
-    ({}, IDEMPOTENT), ({"allowed_methods": {"GET", "POST"}}, {"GET", "POST"}),
-    ({"allowed_methods": ["PATCH"]}, {"PATCH"}),
-    ({"allowed_methods": {"get", "PUT"}}, {"PUT"}),
-        # urllib3 asks for "GET", which is not in it
-    ({"allowed_methods": "GET"}, {"GET"}),
-])  # fmt: skip
-def test_methods(options, methods):
-    assert converted(urllib3.Retry(3, **options)).methods == methods
-
-
-def test_retry_after_max():
-    """Longer ones end the call, where urllib3 comes back too soon."""
-    assert converted(urllib3.Retry(3)).max_retry_after == 21_600
-    retry = urllib3.Retry(3)
-    retry.retry_after_max = 90  # an argument since urllib3 2.6
-    assert converted(retry).max_retry_after == 90
-
-
-# --- what has no counterpart -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("methods", [None, False])
-def test_any_method_becomes_the_default_methods(methods):
-    """A POST that is repeated without a key may take effect twice: that must be asked for by
-    name.
-    """
-    assert converted(urllib3.Retry(3, allowed_methods=methods)).methods == RetryPolicy().methods
-
-
-def test_no_limit_at_all_becomes_urllib3s_default():
-    assert (
-        converted(urllib3.Retry(None)).max_attempts == converted(urllib3.Retry()).max_attempts == 11
-    )
-
-
-def test_statuses_that_are_no_errors_are_left_out():
-    assert converted(urllib3.Retry(3, status_forcelist=[202, 503, "504", None, 0])).statuses == {
-        503
-    }
-
-
-def test_a_subclass_is_read_by_its_attributes():
+def test_attributes_count_however_they_were_set() -> None:
     class Patient(urllib3.Retry):
         RETRY_AFTER_STATUS_CODES = frozenset({202, 420, 429})
 
-    assert converted(Patient(3)).hinted_statuses == {420, 429}
-
-
-def test_our_own_retry_gives_its_policy():
-    """forbear.urllib3.Retry is a urllib3.Retry too."""
+    retry = Patient(3)
+    retry.retry_after_max = 90  # an argument since urllib3 2.6
+    assert converted(retry).hinted_statuses == {420, 429}
+    assert converted(retry).max_retry_after == 90
     policy = RetryPolicy.batch()
     assert converted(forbear.urllib3.Retry(policy)) == policy
+    for factor, longest, waits in ((-1, -1, [0, 0, 0]), (1, float("inf"), [0, 2, 4])):
+        backoff = converted(urllib3.Retry(3, backoff_factor=factor, backoff_max=longest)).backoff
+        assert [backoff.delay(n, 0.0, lambda: 0.0) for n in (1, 2, 3)] == waits
 
 
-# --- refused -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [
-    None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3),
-])  # fmt: skip
-def test_anything_else_is_refused_with_what_to_pass(value):
-    with pytest.raises(
-        TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "
-    ):
-        converted(value)
-
-
-def test_a_count_that_is_no_number_is_named():
-    for name in ["total", "connect", "read", "redirect", "status", "other"]:
+def test_anything_else_is_refused_with_what_to_pass() -> None:
+    for value in (None, "3", 3.0, {}, RetryPolicy, urllib3.Timeout(3), urllib3.Retry, Fraction(3)):
+        with pytest.raises(TypeError, match=r"takes a urllib3\.Retry or a whole number of retries"):
+            converted(value)
+    for name in ("total", "connect", "read", "redirect", "status", "other"):
         with pytest.raises(TypeError, match=f"{name} of a Retry must be a number or None, got '3'"):
             converted(urllib3.Retry(**{name: "3"}))
+    for value in (None, 3, "Retry(3)", httpx_retries.Retry, RetryPolicy()):
+        with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
+            RetryPolicy.from_httpx_retries(value)
 
 
-# --- laws --------------------------------------------------------------------------------------
-
-
-def test_the_assumed_defaults_are_those_of_the_installed_version():
+def test_the_assumed_defaults_are_those_of_the_installed_version() -> None:
     parameters = inspect.signature(urllib3.Retry).parameters
     plain = urllib3.Retry(10)
     for name, default in migration.DEFAULTS.items():
@@ -210,19 +159,13 @@ def attempts_of_urllib3(retry, method, **outcome):
     return LONG
 
 
-METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"]
 counts = st.none() | st.integers(-1, 12) | st.booleans()
+forced = st.sets(st.integers(100, 599) | st.sampled_from([429, 500, 502, 503]))
 retries = st.builds(
     urllib3.Retry,
-    total=counts,
-    connect=counts,
-    read=counts,
-    redirect=counts,
-    status=counts,
-    other=counts,
+    **dict.fromkeys(("total", "connect", "read", "redirect", "status", "other"), counts),
     allowed_methods=st.none() | st.just(False) | st.sets(st.sampled_from(METHODS), min_size=1),
-    status_forcelist=st.none()
-    | st.sets(st.integers(100, 599) | st.sampled_from([429, 500, 502, 503])),
+    status_forcelist=st.none() | forced,
     backoff_factor=st.floats(0, 1e6) | st.integers(-1, 100),
     backoff_max=st.floats(-1) | st.just(120),
     backoff_jitter=st.floats(0, 1e6),
@@ -231,40 +174,28 @@ retries = st.builds(
 )
 
 
-@given(retries, st.sampled_from(Kind))
-def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind):
-    """For every kind of error, with an idempotent method that both may repeat."""
+@given(retries, st.sampled_from(Kind), st.sampled_from([413, 429, 500, 503, 599]), st.booleans())
+def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind, status, named):
+    """For every kind of error and status, with a method that both may repeat."""
     policy = converted(retry)
     failure, error = kind.value
-    mine = policy.max_attempts if failure in policy.failures else 1
-    for method in policy.methods & set(METHODS):
-        assert mine <= attempts_of_urllib3(retry, method, error=error)
-
-
-@given(
-    retries,
-    st.sampled_from([413, 429, 500, 502, 503, 504, 599]),
-    st.booleans(),
-    st.sampled_from(METHODS),
-)
-def test_a_failing_status_is_sent_at_most_as_often_as_by_urllib3(retry, status, named, method):
-    policy = converted(retry)
+    of_error = policy.max_attempts if failure in policy.failures else 1
     retried = status in policy.statuses or (named and status in policy.hinted_statuses)
-    mine = policy.max_attempts if retried and method in policy.methods else 1
+    of_status = policy.max_attempts if retried else 1
     response = HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
-    assert mine <= attempts_of_urllib3(retry, method, response=response)
+    for method in policy.methods & set(METHODS):
+        assert of_error <= attempts_of_urllib3(retry, method, error=error)
+        assert of_status <= attempts_of_urllib3(retry, method, response=response)
 
 
 @given(st.integers(0, 20), st.sampled_from(Kind), st.sampled_from(sorted(IDEMPOTENT)))
 def test_with_only_a_total_it_is_sent_as_often(total, kind, method):
-    policy = converted(urllib3.Retry(total, status_forcelist=[500]))
-    failure, error = kind.value
-    assert failure in policy.failures
-    assert policy.max_attempts == attempts_of_urllib3(urllib3.Retry(total), method, error=error)
-    for status, named in ((500, False), (503, True)):
-        retry = urllib3.Retry(total, status_forcelist=[500])
-        response = HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
-        assert policy.max_attempts == attempts_of_urllib3(retry, method, response=response)
+    retry = urllib3.Retry(total, status_forcelist=[500])
+    attempts = converted(retry).max_attempts
+    assert attempts == attempts_of_urllib3(urllib3.Retry(total), method, error=kind.value[1])
+    for status, headers in ((500, {}), (503, {"Retry-After": "1"})):
+        response = HTTPResponse(b"", headers, status)
+        assert attempts == attempts_of_urllib3(retry, method, response=response)
 
 
 @given(
@@ -284,8 +215,125 @@ def test_each_wait_is_urllib3s(factor, jitter, longest, failed, drawn):
     assert pickle.loads(pickle.dumps(backoff)) == backoff
 
 
-def test_numbers_that_make_no_wait():
-    """Below 0, and without an upper limit, as urllib3 takes them."""
-    for factor, longest, waits in ((-1, -1, [0, 0, 0]), (1, float("inf"), [0, 2, 4])):
-        backoff = converted(urllib3.Retry(3, backoff_factor=factor, backoff_max=longest)).backoff
-        assert [backoff.delay(n, 0.0, lambda: 0.0) for n in (1, 2, 3)] == waits
+# --- httpx-retries ----------------------------------------------------------------------------
+
+FROM_CONNECT = {K.DNS, K.REFUSED, K.TLS}
+OF_HTTPX = [  # fields of an httpx_retries.Retry; and of the policy
+    ({"total": 10}, {"max_attempts": 11, "statuses": {429, 502, 503, 504}, "methods": IDEMPOTENT,
+        "failures": RETRYABLE_KINDS - {K.PROXY},  # httpx.ProxyError is none of its three classes
+        "max_retry_after": 120.0, "hints": "obey", "on_exhausted": "return",
+        "conflict_with_key": False, "total_timeout": None}),
+    *((fields, {"max_attempts": attempts}) for fields, attempts in (
+        ({"total": 0}, 1), ({"total": 3, "attempts_made": 1}, 3),
+        ({"total": 3, "attempts_made": 9}, 1),
+        ({"total": 3, "total_timeout": 2.0, "elapsed_sleep": 2.0}, 1),
+        ({"total": 3, "total_timeout": 2.0}, 4),
+        # 2 × 0.25, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s.
+        ({"total": 9, "backoff_factor": 0.25, "total_timeout": 3.5}, 4),
+        ({"total": 9, "backoff_factor": 0.25, "total_timeout": 3.6}, 5),
+        # 1 s, then 2 s each: 1 + 2 + 2 + 2 + 1
+        ({"total": 9, "backoff_factor": 0.5, "max_backoff_wait": 2.0, "total_timeout": 8.0}, 6),
+        ({"total": 2, "backoff_factor": 0.5, "max_backoff_wait": 2.0, "total_timeout": 8.0}, 3))),
+    ({"total": 3, "total_timeout": 5.0, "elapsed_sleep": 2.0}, {"total_timeout": 3.0}),
+    ({"total": 3, "total_timeout": 5.0, "elapsed_sleep": 6.0}, {"total_timeout": None}),  # sent once
+    ({"allowed_methods": ["GET", "post"], "status_forcelist": [429, 500, 202, 600],
+        "respect_retry_after_header": False},
+        {"methods": {"GET", "POST"}, "statuses": {429, 500}, "hints": "ignore"}),
+    *(({"retry_on_exceptions": errors}, {"failures": kinds}) for errors, kinds in (
+        ([httpx.HTTPError], RETRYABLE_KINDS), ([], set()), ([ValueError], set()),
+        ([httpx.ConnectError], FROM_CONNECT), ([httpx.ConnectTimeout], {K.CONNECT_TIMEOUT}),
+        ([httpx.TimeoutException],
+            {K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT}),
+        ([httpx.ProxyError], {K.PROXY}),
+        ([httpx.ReadError], set()),  # a reset may come as another of its classes
+        ([httpx.NetworkError, httpx.ProtocolError],
+            {*FROM_CONNECT, K.RESET, K.PROTOCOL, K.UNPROCESSED}))),
+]  # fmt: skip
+
+
+def test_what_a_retry_of_httpx_retries_means_for_each_field() -> None:
+    for fields, expected in OF_HTTPX:
+        policy = RetryPolicy.from_httpx_retries(httpx_retries.Retry(**fields))
+        assert {name: getattr(policy, name) for name in expected} == expected, fields
+    backoff = RetryPolicy.from_httpx_retries(
+        httpx_retries.Retry(3, backoff_factor=5.0, attempts_made=10**6)
+    ).backoff
+    assert [backoff.delay(1, 0.0, lambda d=d: d) for d in (0.0, 1.0)] == [0, 120]  # no overflow
+
+
+class Known(httpx.BaseTransport):
+    """httpx-retries takes only what derives from httpx's own classes."""
+
+    def __init__(self, script):
+        self.handle_request = script.handle_request
+
+
+def sent_by(retry, names, method, drawn, is_ours):
+    """How often one of the two sends, and its sleeps, which take no time."""
+    script, clock = ScriptedTransport([*(OUTCOMES[name] for name in names), 200]), FakeClock()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "sleep", clock.sleep)
+        patched.setattr(random, "uniform", lambda low, high: low + (high - low) * drawn)
+        transport = httpx_retries.RetryTransport(Known(script), retry)
+        if is_ours:
+            policy = RetryPolicy.from_httpx_retries(retry).replace(hint_spread=0.0)
+            transport = RetryTransport(
+                script, policy=policy, gate=None, clock=clock, random=lambda: drawn
+            )
+        with httpx.Client(transport=transport) as client, contextlib.suppress(httpx.TransportError):
+            client.request(method, "https://origin.example/")
+    return len(script.requests), [seconds for seconds in clock.sleeps if seconds]
+
+
+OUTCOMES = {
+    **{str(status): status for status in (200, 500, 502, 503)},
+    "429 in a second": (429, {"Retry-After": "1"}),
+    "503 in an hour": (503, {"Retry-After": "3600"}),
+    **{name: name for name in ("connect_error", "connect_timeout", "read_timeout", "read_error")},
+    "disconnect": "disconnect",
+}
+EXCEPTIONS = [
+    httpx.ConnectError, httpx.ReadError, httpx.NetworkError, httpx.TimeoutException,
+    httpx.ReadTimeout, httpx.RemoteProtocolError, httpx.TransportError,
+]  # fmt: skip
+of_httpx = st.builds(
+    httpx_retries.Retry,
+    total=st.integers(0, 8),
+    allowed_methods=st.none() | st.lists(st.sampled_from(METHODS), min_size=1),
+    status_forcelist=st.none() | st.lists(st.sampled_from([429, 500, 502, 503]), min_size=1),
+    retry_on_exceptions=st.none() | st.lists(st.sampled_from(EXCEPTIONS)),
+    backoff_factor=st.sampled_from([0.0, 0.1, 0.5, 2.0]),
+    respect_retry_after_header=st.booleans(),
+    max_backoff_wait=st.sampled_from([0.3, 1.0, 4.0, 120.0]),
+    backoff_jitter=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    attempts_made=st.integers(0, 2),
+    total_timeout=st.none() | st.sampled_from([0.5, 2.0, 10.0]),
+)
+ends = st.lists(st.sampled_from(sorted(OUTCOMES)), max_size=10)
+
+
+@settings(max_examples=100)
+@given(of_httpx, ends, st.sampled_from(METHODS), st.floats(0, 1))
+def test_it_never_sends_more_often_than_httpx_retries(retry, names, method, drawn):
+    """Whatever happens in whatever order, with the same random numbers."""
+    if method not in retry.allowed_methods:
+        assert method not in RetryPolicy.from_httpx_retries(retry).methods
+        return
+    ours, theirs = (sent_by(retry, names, method, drawn, whose)[0] for whose in (True, False))
+    assert ours <= theirs
+
+
+@pytest.mark.parametrize("names", [["connect_error"] * 20, ["503"] * 3])
+@given(
+    st.sampled_from([0.0, 0.1, 0.5, 3.0]), st.floats(0, 1), st.sampled_from([0.3, 5.0, 120.0]),
+    st.integers(0, 2), st.floats(0, 1),
+)  # fmt: skip
+@settings(max_examples=25)
+def test_without_a_gate_its_counts_and_waits_are_kept(names, factor, jitter, longest, made, drawn):
+    """Against a dead server, and one that answers after three times 503."""
+    retry = httpx_retries.Retry(
+        8, backoff_factor=factor, backoff_jitter=jitter, max_backoff_wait=longest,
+        attempts_made=made,
+    )  # fmt: skip
+    ours, theirs = (sent_by(retry, names, "GET", drawn, whose) for whose in (True, False))
+    assert ours == (theirs[0], pytest.approx(theirs[1]))
