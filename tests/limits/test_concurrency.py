@@ -330,7 +330,7 @@ def refused(limits: Limits, call: Call, now: float) -> None:
 
 
 def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long() -> None:
-    limits = Limits(concurrency=ConcurrencyLimit(1, adaptive=False, max_waiting=2))
+    limits = limits_of(concurrency=ConcurrencyLimit(1, adaptive=False, max_waiting=2))
     first, second, third, fourth = (a_call(limits) for _ in range(4))
     second.deadline_at = third.deadline_at = NOW + 3
     assert [limits.admit(call, NOW) for call in (first, second, third)] == [0, 3, 3]
@@ -350,7 +350,7 @@ def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long() -> Non
 def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     limit = ConcurrencyLimit(2, adaptive=False)
-    limits = Limits(concurrency=limit, budget=budget)
+    limits = limits_of(concurrency=limit, budget=budget)
     assert limits.admit(a_call(limits), NOW) == 0
     hedges = [a_call(limits) for _ in range(3)]
     assert [take_for_hedge(limits, hedge, NOW) for hedge in hedges[:2]] == [
@@ -422,7 +422,7 @@ def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(
 
 def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server() -> None:
     limit = ConcurrencyLimit(20, adaptive=False)
-    limits = Limits(concurrency=limit)
+    limits = limits_of(concurrency=limit)
     assert observed(limits, None) == 20
     assert observed(limits, failures.answer(429)) == 20
     one = Woken(limit)
@@ -431,7 +431,7 @@ def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server() -> None:
 
 
 def test_calls_are_measured_from_when_they_were_sent() -> None:
-    limits = Limits(concurrency=ConcurrencyLimit(start=10))
+    limits = limits_of(concurrency=ConcurrencyLimit(start=10))
     before = observed(limits, None, calls=100)
     assert observed(limits, None, 0.5, calls=before) == before
     assert observed(limits, None, 0.5, calls=8 * before) < 2 * before
