@@ -1,7 +1,5 @@
 """What the pages say is what the code does: tables, names, sessions of the command, links."""
 
-import importlib
-import inspect
 import io
 import re
 import shlex
@@ -26,7 +24,6 @@ from forbear.engine.options import FamilyOptions, Options
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport, answer
 
-from ..test_public_names import MODULES, PUBLIC
 from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
 
 ORDERS = "https://api.example.com/orders"
@@ -423,25 +420,6 @@ def test_a_source_is_given():
         assert re.fullmatch(source, target), name
 
 
-WORDS = re.compile(r"[\w’'-]+")
-
-
-def sentences(text):
-    """The sentences of the prose of a page: no blocks, tables, headings or links' targets."""
-    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^(\||#|!\[).*$", "\n", text, flags=re.MULTILINE)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
-    text = re.sub(r"^ *([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
-    for paragraph in re.split(r"\n\s*\n", text):
-        yield from re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\[])", " ".join(paragraph.split()))
-
-
-@pytest.mark.parametrize("page", ["README.md", "tutorial.md"])
-def test_sentences_are_short(page):
-    long = [one for one in sentences(PAGES[page]) if len(WORDS.findall(one)) > 30]
-    assert long == []
-
-
 # Words of everyday speech that stood for a term of the field, which nobody would search for.
 DIALECT = re.compile(
     r"""\b(answer(s|ed|ing)?|sendings?|(send|sends|sent)\ again|repeat(s|ed|able)?|troubles?|backends?
@@ -471,15 +449,3 @@ def dialect(text):
 def test_the_words_are_those_of_the_field():
     found = {page: dialect(text) for page, text in PAGES.items()}
     assert {page: words for page, words in found.items() if words} == {}
-
-
-def test_help_has_the_same_words():
-    """The docstrings of every public module, name and method."""
-    objects = [*PUBLIC, *((name, importlib.import_module(name)) for name in MODULES)]
-    found = {}
-    for name, one in objects:
-        members = vars(one).items() if inspect.isclass(one) else ()
-        methods = [member for key, member in members if key[0] != "_" and callable(member)]
-        found[name] = dialect("\n".join(inspect.getdoc(each) or "" for each in (one, *methods)))
-    assert len(found) > 100
-    assert {name: words for name, words in found.items() if words} == {}

@@ -22,60 +22,37 @@ from .pages import DOCS, ROOT
 
 MOST_PAGES = 75  # of the navigation
 
-# What people type into the search, and the page that answers it.
-FIRST = {
-    "rate limit": "guides/rate-limits/",
-    "exponential backoff": "how/waits/",
-    "retry storm": "how/hold-and-release/",
-    "jitter": "how/waits/",
-    "429": "how/waits/",
-    "timeout": "how/deadlines/",
-    "idempotency key": "guides/keys/",
-    "circuit breaker": "guides/breaker/",
-    "thundering herd": "how/waits/",
-    "load balancer": "how/hold-and-release/",
-    "test without sleeping": "guides/testing/",
-    "openai": "guides/sdks/openai/",
-    "why was it not retried": "troubleshooting/",
-    "turn off": "troubleshooting/",
-    "proxy": "guides/httpx/",
-    "redis": "guides/fleet/",
-    # Of a user who tried tasks from the pages, and found another page, or none.
-    "opentelemetry": "guides/metrics/",
-    "per tenant": "guides/rate-limits/",
-    "retry_if": "recipes/error-in-200/",
-    "retry until job is done": "recipes/polling/",
-    "test suite slow": "guides/testing/",
-    "failover": "guides/several-servers/",
-    "stale connection": "how/waits/",
-    "prometheus": "guides/metrics/",
-    "sigv4": "recipes/token-refresh/",
-    "lambda": "recipes/frameworks/",
-    # Of another one, and of those whose words are in public threads.
-    "retry after": "how/waits/",
-    "idempotency": "guides/keys/",
-    "async": "guides/httpx/",
-    "trio": "guides/httpx/",
-    "disable": "troubleshooting/",
-    "max_attempts": "how/waits/",
-    "server disconnected": "how/waits/",
-    "keep-alive": "how/waits/",
-    "webhook": "recipes/webhooks/",
-    "airflow": "recipes/frameworks/",
-    "overload": "recipes/overload/",
-    "progress bar": "guides/downloads-and-uploads/",
-    "callback": "guides/observing/",
-    "structlog": "guides/observing/",
-    "private names": "what-you-let-in/",
-    "double charge": "what-you-let-in/",
-    "many urls": "recipes/many-urls/",
-    "gather": "recipes/many-urls/",
-    "parallel": "recipes/many-urls/",
-    "thread pool": "recipes/many-urls/",
-    "per host": "recipes/many-urls/",
-    "starlette": "recipes/frameworks/",
-    "httpx-aiohttp": "guides/httpx/",
+# What people type into the search, by the page that answers it: words of the field, of users who
+# tried tasks from the pages and found another page, or none, and of public threads.
+ANSWERED = {
+    "guides/rate-limits/": "rate limit, per tenant",
+    "how/waits/": (
+        "exponential backoff, jitter, 429, thundering herd, stale connection, retry after, "
+        "max_attempts, server disconnected, keep-alive"
+    ),
+    "how/hold-and-release/": "retry storm, load balancer",
+    "how/deadlines/": "timeout",
+    "guides/keys/": "idempotency key, idempotency",
+    "guides/breaker/": "circuit breaker",
+    "guides/testing/": "test without sleeping, test suite slow",
+    "guides/sdks/openai/": "openai",
+    "troubleshooting/": "why was it not retried, turn off, disable",
+    "guides/httpx/": "proxy, async, trio, httpx-aiohttp",
+    "guides/fleet/": "redis",
+    "guides/metrics/": "opentelemetry, prometheus",
+    "recipes/error-in-200/": "retry_if",
+    "recipes/polling/": "retry until job is done",
+    "guides/several-servers/": "failover",
+    "recipes/token-refresh/": "sigv4",
+    "recipes/frameworks/": "lambda, airflow, starlette",
+    "recipes/webhooks/": "webhook",
+    "recipes/overload/": "overload",
+    "guides/downloads-and-uploads/": "progress bar",
+    "guides/observing/": "callback, structlog",
+    "what-you-let-in/": "private names, double charge",
+    "recipes/many-urls/": "many urls, gather, parallel, thread pool, per host",
 }
+FIRST = {query: page for page, queries in ANSWERED.items() for query in queries.split(", ")}
 
 # The search of the site is a worker of its browser; Node runs the very file that was built.
 ASK = """
