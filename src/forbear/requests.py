@@ -24,9 +24,10 @@ from .adapters.urllib3.errors import classify
 from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting
-from .engine.calls import note_success
+from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
 from .engine.frames import warn
+from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -166,10 +167,12 @@ class RetryAdapter(BaseAdapter):
             port.special
             or (scope is not None and not scope.asks_nothing)
             or type(request.body) not in PLAIN
-            or not port.shared.quiet
         ):
             source = request, stream, timeout, verify, cert, proxies
-            return port.send_all(source, started_at)
+            return port.send_changed(source, started_at, scope)
+        if not port.shared.quiet:
+            source = request, stream, timeout, verify, cert, proxies
+            return drive_call(call_of(port, source, None, started_at, scope), port)
         response: requests.Response | None = None
         held: list[requests.Response | Exception | None] | None = None
         try:
@@ -184,7 +187,7 @@ class RetryAdapter(BaseAdapter):
                 ):
                     if stream:
                         source = request, stream, timeout, verify, cert, proxies
-                        begin = partial(port.call_after_first, source, started_at, scope)
+                        begin = partial(call_after_first, port, source, None, started_at, scope)
                         response = port.watched(response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(request.url), response.status_code

@@ -24,8 +24,9 @@ from .adapters.urllib3.deadlines import LARGE, DeadlinePool
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at
-from .engine.calls import note_success
+from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
+from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -104,11 +105,13 @@ class RetryingPool(Pool):
             or port.special
             or (scope is not None and not scope.asks_nothing)
             or type(body) not in PLAIN
-            or not port.shared.quiet
         ):
             source = self, method, url, body, headers, preload, named
             setting = False if redirects.total is False else None
-            return port.send_all(source, started_at, setting)
+            return port.send_changed(source, started_at, scope, setting)
+        if not port.shared.quiet:
+            source = self, method, url, body, headers, preload, named
+            return drive_call(call_of(port, source, None, started_at, scope), port)
         response: Any = None
         held: list[urllib3.HTTPResponse | Exception | None] | None = None
         try:
@@ -125,7 +128,7 @@ class RetryingPool(Pool):
                         response.release_conn()
                     else:
                         source = self, method, url, body, headers, preload, named
-                        begin = partial(port.call_after_first, source, started_at, scope)
+                        begin = partial(call_after_first, port, source, None, started_at, scope)
                         response = port.watched(response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(url, self), response.status

@@ -53,6 +53,11 @@ class Readings:
         return self._replayable
 
     @property
+    def outgoing(self) -> Any:
+        """What is sent as the body."""
+        return self
+
+    @property
     def ready(self) -> bool:
         """The body can be produced, from its first byte."""
         return self._replayable or self._readings == 0 or self.buffer is not None

@@ -6,6 +6,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..core.call import Call
     from ..core.policy import RetryPolicy
 
@@ -26,14 +28,15 @@ class Outgoing:
         guard: Around a body that is not plain bytes.
         key: Header lines of a generated idempotency key.
         hop: What an earlier hop of a redirected call has left.
+        announced: Names of the headers that this attempt alone carries.
         cookie: The ``Cookie`` of the next attempt, "" for none: a failed response has changed the
             client's jar. None: as it is.
     """
 
     # Without defaults of the class, each of which would be read in four times the time.
     __slots__ = (
-        "cookie", "deadline_at", "guard", "hop", "key", "policy", "pristine", "reads_until",
-        "request", "timeouts",
+        "announced", "cookie", "deadline_at", "guard", "hop", "key", "policy", "pristine",
+        "reads_until", "request", "timeouts",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +56,7 @@ class Outgoing:
         self.hop = hop
         self.reads_until = inf
         self.timeouts: Any = None
+        self.announced: Sequence[str] = ()
         self.cookie: str | None = None
 
 

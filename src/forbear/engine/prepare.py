@@ -13,13 +13,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import PREPARED_FOR
+from ..core.headers.fields import as_text
 from ..core.request import GENERATED_FOR, names_a_key
 from . import current
 from .outgoing import Hop, Outgoing
 from .settings import OFF, policy_and_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Iterable, MutableMapping
 
     from ..core.call import Call
     from ..core.request import Request
@@ -69,15 +70,16 @@ def announced(
     context: CallContext | None,
     attempt: int,
     deadline_at: float,
-    written: Callable[[str], bool],
+    headers: Iterable[str | bytes],
 ) -> Lines:
     """Return headers of the next attempt alone: its number, and the time that is left for it.
 
-    ``written`` says whether the caller wrote a header of a name, which then stays.
+    One of these names among the caller's own ``headers`` stays.
     """
+    written = {as_text(name).lower() for name in headers}
     incoming = None if context is None else context.incoming
     lines: Lines = []
-    if settings.announce_attempts and not written(ATTEMPT):
+    if settings.announce_attempts and ATTEMPT.lower() not in written:
         if attempt > 1:
             lines.append((ATTEMPT, str(attempt)))
         elif incoming is not None and incoming.retries:  # the same work was requested before
@@ -86,18 +88,18 @@ def announced(
     if announces and deadline_at != inf:
         from .incoming import EXPECTED
 
-        if written(EXPECTED):
+        if EXPECTED.lower() in written:
             return lines
         left = deadline_at - settings.clock.monotonic()
         lines.append((EXPECTED, str(max(1, int(left * 1000)))))  # 0 would mean no limit
     return lines
 
 
-def next_lines(settings: Settings, call: Call, written: Callable[[str], bool]) -> Lines:
+def next_lines(settings: Settings, call: Call) -> Lines:
     """Return headers that only the next attempt carries."""
     if call.policy is OFF:
         return []
-    attempt = call.attempts + 1 if call.history else 1
+    attempt, written = call.attempts + 1 if call.history else 1, call.request.original.headers
     return announced(settings, call.context, attempt, call.deadline_at, written)
 
 
@@ -144,7 +146,7 @@ def outgoing_for(
         request = port.copied(request, key or None)
     outgoing = Outgoing(request, policy, deadline_at, guard, key, hop)
     if guard is not None:
-        setattr(request, port.body_name, guard)
+        setattr(request, port.body_name, guard.outgoing)
         if is_bounded:
             limit(settings, guard, deadline_at)
     if is_bounded:
@@ -153,9 +155,9 @@ def outgoing_for(
         if outgoing.timeouts is not None:
             outgoing.reads_until = context.deadline_on(settings.clock, started_at)
         if context.incoming is not None and policy is not OFF:
-            written = request.headers.__contains__
-            lines = announced(settings, context, 1, deadline_at, written)
+            lines = announced(settings, context, 1, deadline_at, request.headers)
             if lines:
+                outgoing.announced = [name for name, _ in lines]
                 outgoing.request = port.copied(request, lines)
     return outgoing
 
@@ -207,9 +209,10 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
         outgoing = outgoing_of(port, call)
         outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
         call.request.headers = outgoing.request.headers
-    lines = next_lines(settings, call, original.headers.__contains__)
+    lines = next_lines(settings, call)
     if lines or call.awaits_hook:  # on a fresh copy
         outgoing = outgoing_of(port, call)
+        outgoing.announced = [name for name, _ in lines]
         outgoing.request = port.copied(outgoing.pristine, lines)
         call.request.headers = outgoing.request.headers
     elif outgoing is not None:

@@ -9,6 +9,7 @@ replayed. Loaded with the first that is more than bytes or text.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 from zlib import crc32
@@ -40,6 +41,7 @@ def guard_of(body: object, start: object, buffer_limit: int) -> Body:
     if known is None or known.source is not body or known.start != start:
         return Body(body, start, buffer_limit)
     LAST_REDIRECTED.set(None)
+    known.deadline_at = inf  # that of the hop before is over
     return known
 
 

@@ -9,17 +9,20 @@ from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout, parse_url
 from urllib3.util.proxy import connection_requires_http_tunnel
 
-from ...core.request import DEFAULT_PORTS
 from ...engine.frames import warn
 from .port import Urllib3Port
-from .request import Urllib3Request, origin_at
+from .request import Urllib3Request, in_url, origin_at, path_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...core.call import Call
     from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .guard import Body
 
+    Lines = Sequence[tuple[str, str]]
     AnyError = TypeVar("AnyError", bound=BaseException)
     Retries = Retry | bool | int | None
 
@@ -79,10 +82,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     def raw_of(response: HTTPResponse) -> HTTPResponse:
         return response
 
-    @staticmethod
-    def start_of(original: PoolRequest) -> object:
-        return original.named.get("body_pos")
-
     def __init__(
         self,
         settings: Settings,
@@ -94,7 +93,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         # Most calls give no Retry: the one that was made for the default of their pool.
         self.latest: tuple[object, Any] = (..., None)
 
-    def request_of(self, source: Any) -> Urllib3Request:
+    def view_of(self, source: Any) -> Urllib3Request:
         request = PoolRequest(*source)
         if request.headers is None:
             request.headers = request.pool.headers
@@ -108,27 +107,37 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             streams=not request.preload,
         )
 
-    def prepare(self, call: Call) -> None:
-        super().prepare(call)
-        guard, named = call.guard, call.request.original.named
+    def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
+        from .guard import guard_of
+
+        named = request.named
+        guard = guard_of(body, named.get("body_pos"), self.settings.body_buffer)
         is_hop = bool(getattr(named["retries"], "history", None))
-        if is_hop and guard is not None and not guard.replayable and not guard.is_sent:
+        if is_hop and not guard.replayable and not guard.is_sent:
             raise exceptions.ProtocolError(
                 "The body was sent before the redirect and cannot be resent."
             )
+        return guard
 
-    def aim(self, call: Call, view: Urllib3Request) -> None:
-        copy, origin, path = view.pristine.copy(), call.origin, view.path_and_query()
-        # What goes to a forward proxy has the Host of its URL; a Host that names something else is
-        # the caller's own.
-        if not copy.url.startswith("/") and copy.headers.get("Host") == parse_url(copy.url).netloc:
-            copy.headers.discard("Host")  # from here on http.client writes it
-        copy.pool = self.manager.connection_from_url(origin)
-        proxy, config, scheme = self.manager.proxy, self.manager.proxy_config, copy.pool.scheme
-        if proxy is not None and not connection_requires_http_tunnel(proxy, config, scheme):
-            path = origin.removesuffix(f":{DEFAULT_PORTS[copy.pool.scheme]}") + path
-        copy.url = path
-        view.pristine = copy
+    def copied(
+        self, request: PoolRequest, lines: Lines | None = None, url: str | None = None
+    ) -> PoolRequest:
+        copy = request.copy()
+        for name, value in lines or ():
+            copy.headers[name] = value
+        if url is not None:
+            copy.pool = self.manager.connection_from_url(url)
+            proxy, config, scheme = self.manager.proxy, self.manager.proxy_config, copy.pool.scheme
+            if proxy is None or connection_requires_http_tunnel(proxy, config, scheme):
+                url = path_of(url)
+            copy.url = url
+        return copy
+
+    def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
+        return f"{scheme}://{in_url(scheme, host, port)}{path_of(url)}"
+
+    def host_of(self, url: str) -> str:
+        return "" if url.startswith("/") else parse_url(url).netloc or ""
 
     def transmit(self, call: Call, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}

@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from ...core.call import KEPT, PREPARED_FOR, RECORD, RETRY_IF, SENDS, SLOT
-from ...core.headers.fields import begins_events
+from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
+from ...core.headers.fields import as_text, begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ...engine.calls import (
-    begin_call,
+    call_after_first,
+    call_of,
     deadline_error,
     end_attempt,
     expired,
-    follow_policy,
     has_story,
     last_error,
-    note_first_attempt,
+    next_request,
     too_late,
     wants_status_error,
     with_story,
 )
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.current import CURRENT
 from ...engine.errors import (
     EARLY,
     ConsumedBody,
@@ -41,10 +40,10 @@ from ...engine.errors import (
 )
 from ...engine.loop import drive_call
 from ...engine.reading import DRAIN_SECONDS, is_endless
-from ...engine.settings import OFF, policy_and_deadline
+from ...engine.settings import OFF
 from .deadlines import HERE, close_idle, discard, is_large, is_resumable, read_freely
 from .errors import classify, tree
-from .request import Urllib3Request, clamped, field_lines, has_header
+from .request import PLAIN, Urllib3Request, clamped, field_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,9 +53,13 @@ if TYPE_CHECKING:
     from ...core.call import Call, Story
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
+    from ...engine.outgoing import Outgoing
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .guard import Body
     from .types import EitherResponse, PartialBody
+
+    Lines = Sequence[tuple[str, str]]
 
 
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
@@ -68,6 +71,8 @@ CHALLENGES = (401, 407)  # the client resends the request with credentials
 class Urllib3Port(Generic[AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
+    body_name = "body"
+
     if TYPE_CHECKING:
 
         @staticmethod
@@ -77,14 +82,15 @@ class Urllib3Port(Generic[AnyResponse]):
         @staticmethod
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
-        def start_of(original: Any, /) -> object: ...  # where a file body stood at first
-        @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def timeout_of(self, call: Call) -> Timeout: ...
-        def request_of(self, source: Any) -> Urllib3Request: ...
-        def aim(self, call: Call, view: Urllib3Request) -> None: ...
+        def view_of(self, source: Any) -> Urllib3Request: ...
+        def guard_of(self, request: Any, body: Any, hop: object) -> Body: ...
+        def copied(self, request: Any, lines: Lines | None = None, url: Any = None) -> Any: ...
+        def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any: ...
+        def host_of(self, url: Any) -> str: ...
         def transmit(self, call: Call, request: Any) -> AnyResponse: ...
         def load_last(self, call: Call, response: AnyResponse) -> None: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
@@ -118,7 +124,7 @@ class Urllib3Port(Generic[AnyResponse]):
         ``held`` has the outcome of the first attempt. It is taken out, so that the caller's frame
         does not keep it alive while the call waits.
         """
-        call = self.call_after_first(source, started_at, context)
+        call = call_after_first(self, source, None, started_at, context)
         view: Any = call.request
         try:
             call.live, held[0] = held[0], None
@@ -134,77 +140,29 @@ class Urllib3Port(Generic[AnyResponse]):
             self.close(call.live)
             raise
 
-    def call_after_first(self, source: Any, started_at: float, context: CallContext | None) -> Call:
-        """Begin a call whose first attempt was sent before there was a call."""
-        view = self.request_of(source)
-        return note_first_attempt(begin_call(self.settings, view, started_at, context))
+    def send_changed(
+        self, source: Any, started_at: float, context: CallContext | None, setting: object = None
+    ) -> AnyResponse:
+        """Send a request in which something may be changed; its own setting may be False."""
+        from ...engine.prepare import outgoing_for
 
-    def send_all(self, source: object, started_at: float, setting: object = None) -> AnyResponse:
-        """Send a request that does not take the fast path; its own setting may be False."""
-        call = begin_call(self.settings, self.request_of(source), started_at, CURRENT.get())
-        policy, call.deadline_at = policy_and_deadline(
-            self.settings, call.context, setting, started_at
-        )
-        if policy is not self.settings.policy:
-            follow_policy(self.settings, call, policy)
-        if call.deadline_at <= started_at:
+        request = self.view_of(source).original
+        body = None if type(request.body) in PLAIN else request.body
+        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
+        call = call_of(self, source, outgoing, started_at, context)
+        if outgoing.deadline_at <= started_at:
             raise too_late(self, call)
-        self.prepare(call)
         return drive_call(call, self)
 
-    def prepare(self, call: Call) -> None:
-        """Make what will be sent: guard the body, add headers."""
-        if call.policy is OFF:
-            return
-        view: Any = call.request
-        body = view.original.body
-        if body is not None and not isinstance(body, (bytes, str)):
-            from .guard import guard_of
+    def with_contact(self, request: Any) -> Any:
+        if "from" in {as_text(name).lower() for name in request.headers}:
+            return request
+        return self.copied(request, [("From", str(self.settings.contact))])
 
-            start = self.start_of(view.original)
-            guard = view.guard = guard_of(body, start, self.settings.body_buffer)
-            guard.clock, guard.deadline_at = self.clock, call.deadline_at
-        lines: list[tuple[str, str]] = []
-        if self.settings.makes_keys:
-            from ...engine.prepare import key_lines
-
-            lines = key_lines(self.settings, view)
-        if self.settings.contact is not None and view.header("from") is None:
-            lines.append(("From", self.settings.contact))
-        if lines or call.guard is not None:
-            copy = view.pristine = view.original.copy()
-            for name, value in lines:
-                copy.headers[name] = value
-            if call.guard is not None:
-                copy.body = call.guard.outgoing
+    def bound(self, outgoing: Outgoing) -> None:
+        """Nothing: ``transmit`` reads the limits of what it sends."""
 
     # Each attempt.
-
-    def next_request(self, call: Call) -> Any:
-        """Return the request to send now, for the call's origin and with this attempt's headers."""
-        view: Any = call.request
-        prepared_for = call.notes.get(PREPARED_FOR)
-        if prepared_for == call.origin:
-            return view.request
-        if call.origin != (prepared_for or (call.sent_to if call.attempts else view.origin)):
-            self.aim(call, view)
-        lines: list[tuple[str, str]] = []
-        if not (self.settings.sends_alike and call.context is None):
-            from ...engine.prepare import next_lines
-
-            headers = view.original.headers
-            lines = next_lines(self.settings, call, lambda name: has_header(headers, name))
-        if view.partial is not None:
-            lines.extend(view.partial.fields())
-        request, view.announced = view.pristine, ()
-        # On a fresh copy each time: headers of one attempt must not be sent with the next.
-        if lines or call.awaits_hook or call.guard is not None:
-            request = request.copy()
-            for name, value in lines:
-                request.headers[name] = value
-            view.announced = [name for name, _ in lines]
-        view.request, view.headers = request, request.headers
-        return request
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         return self.settings.sleeper.sleep(
@@ -214,10 +172,13 @@ class Urllib3Port(Generic[AnyResponse]):
     async def run_hook(self, call: Call) -> None:
         from ...engine.hooks import call_before_attempt  # the option has loaded it
 
-        call_before_attempt(self, call, self.next_request(call))
+        call_before_attempt(self, call, next_request(self, call))
 
     async def send(self, call: Call) -> AnyResponse:
-        request = self.next_request(call)
+        request: Any = next_request(self, call)
+        view: Any = call.request
+        if view.partial is not None:
+            request = self.copied(request, view.partial.fields())
         now = self.clock.monotonic()  # after the hook, which may have taken long
         if now >= call.deadline_at:
             raise expired(self, call)
@@ -225,13 +186,13 @@ class Urllib3Port(Generic[AnyResponse]):
         try:
             if call.guard is not None:
                 call.guard.begin_attempt()
+                request.body = call.guard.outgoing
             response = call.live = self.transmit(call, request)
         except ConsumedBody as error:
             raise self.failed_to_send(call, error) from None
         finally:
             if call.guard is not None:  # callers read, and resend, the request of the response
                 request.body = call.guard.source
-        view: Any = call.request
         raw = self.raw_of(response)
         if call.rest is not None:
             if not call.rest.fits(raw.status, list(raw.headers.items())) and self.is_cut_off(raw):
@@ -339,7 +300,7 @@ class Urllib3Port(Generic[AnyResponse]):
             from .resume import PartialBody, read_large  # loaded with the first large body
 
             return read_large(self, view, PartialBody(self, response, raw))
-        self.load(view.request, response)
+        self.load(view.original, response)
         return response
 
     def is_cut_off(self, raw: HTTPResponse) -> bool:
@@ -450,8 +411,9 @@ class Urllib3Port(Generic[AnyResponse]):
                 response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
             return response
         view: Any = call.request
-        for name in view.announced:  # digest authentication resends a copy of the request
-            view.request.headers.pop(name, None)
+        if call.outgoing is not None:  # digest authentication resends a copy of the request
+            for name in call.outgoing.announced:
+                call.outgoing.request.headers.pop(name, None)
         self._finish(call, response)
         if call.barred is Reason.DEADLINE and call.body_error is not None:
             self.close(response)
@@ -548,11 +510,10 @@ class Urllib3Port(Generic[AnyResponse]):
         nothing: Any = None
         return ReadTimeoutError(nothing, nothing, message)
 
-    def request_rest(self, call: Call, lines: Sequence[tuple[str, str]]) -> None:
-        view: Any = call.request
-        request = view.pristine = view.pristine.copy()
-        for name, value in lines:
-            request.headers[name] = value
+    def request_rest(self, call: Call, lines: Lines) -> None:
+        from ...engine.prepare import pristine_of, request_rest
+
+        request_rest(self, call, self.copied(pristine_of(call), lines))
 
 
 def story_of(response: object) -> Story | None:

@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 
 from urllib3.util import Timeout, parse_url
 
+from ...core.headers.fields import as_text
 from ...core.headers.hints import READ_TEXT
-from ...core.request import Request, known_origin
+from ...core.request import DEFAULT_PORTS, Request, known_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from .types import PartialBody
 
@@ -25,14 +26,11 @@ class Urllib3Request(Request):
         original: The request as the caller made it.
         streams: The caller reads the body of the response.
         arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
-        pristine: What is sent: the original, or a copy with a header, a body or an origin of ours.
-        request: The same with the headers of one attempt alone and what the user's hook changed.
-        announced: Names of those headers.
         partial: A large body that broke inside the loop, and whose rest is requested.
         bodies: How many were begun inside the loop.
     """
 
-    __slots__ = ("announced", "arguments", "bodies", "partial", "pristine", "request", "streams")
+    __slots__ = ("arguments", "bodies", "partial", "streams")
 
     def __init__(
         self,
@@ -47,10 +45,8 @@ class Urllib3Request(Request):
         arguments: Sequence[Any] = (),
     ) -> None:
         super().__init__(method, origin, headers, key_names, target, original)
-        self.pristine = self.request = original
         self.streams = streams
         self.arguments = arguments
-        self.announced: Sequence[str] = ()
         self.partial: PartialBody | None = None
         self.bodies = 0
 
@@ -58,12 +54,12 @@ class Urllib3Request(Request):
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
 
     def path_and_query(self) -> str:
-        url = self.target or ""
-        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
+        return path_of(self.target or "")
 
 
-def as_text(part: object) -> str:
-    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+def path_of(url: str) -> str:
+    """Path and query of a URL, or of what a pool gets in its place."""
+    return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
 
 
 def origin_at(url: str | None, pool: Any = None) -> str:
@@ -107,6 +103,7 @@ def least(configured: Any, other: float | None) -> float | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
-def has_header(headers: Iterable[str | bytes], name: str) -> bool:
-    wanted = name.lower()
-    return any(as_text(found).lower() == wanted for found in headers)
+def in_url(scheme: str, host: str, port: int) -> str:
+    """An origin as URLs have it: without the port, if that is the scheme's own."""
+    number = "" if port == DEFAULT_PORTS[scheme] else f":{port}"
+    return f"[{host}]{number}" if ":" in host else host + number

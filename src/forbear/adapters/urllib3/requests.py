@@ -10,11 +10,12 @@ import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.util import Timeout
 
-from ...core.request import DEFAULT_PORTS
+from ...core.headers.fields import as_text
 from .port import Urllib3Port
-from .request import Urllib3Request, as_text, origin_at
+from .request import Urllib3Request, in_url, origin_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from http.cookiejar import CookieJar
     from weakref import ref
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .guard import Body
 
+    Lines = Sequence[tuple[str, str]]
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
     Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
@@ -36,22 +39,12 @@ if TYPE_CHECKING:
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
-class RequestsRequest(Urllib3Request):
-    """The view that a decision has of a prepared request."""
-
-    __slots__ = ()
-
-    def path_and_query(self) -> str:
-        return self.original.path_url  # type: ignore[no-any-return]
-
-
 class RequestsPort(Urllib3Port[requests.Response]):
     """The port of one adapter."""
 
     status_of = staticmethod(attrgetter("status_code"))
     raw_of = staticmethod(attrgetter("raw"))
     body_of = staticmethod(attrgetter("content"))
-    start_of = staticmethod(attrgetter("_body_position"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 
     def __init__(
@@ -65,25 +58,46 @@ class RequestsPort(Urllib3Port[requests.Response]):
         self.adapter = adapter
         self.session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
-    def request_of(self, source: Source) -> RequestsRequest:
+    def view_of(self, source: Source) -> Urllib3Request:
         request, streams, *arguments = source
-        return RequestsRequest(
+        return Urllib3Request(
             request.method or "GET",
             origin_at(request.url),
             request.headers,
             self.settings.key_names,
-            original=request,
+            request.url,
+            request,
             streams=streams,
             arguments=arguments,
         )
 
-    def aim(self, call: Call, view: Urllib3Request) -> None:
-        copy = view.pristine = view.pristine.copy()
-        parts = urlsplit(copy.url)
-        scheme, _, netloc = call.origin.partition("://")
+    def guard_of(self, request: requests.PreparedRequest, body: object, hop: object) -> Body:
+        from .guard import guard_of
+
+        start = request._body_position
+        return guard_of(body, start, self.settings.body_buffer)
+
+    def copied(
+        self,
+        request: requests.PreparedRequest,
+        lines: Lines | None = None,
+        url: str | None = None,
+    ) -> requests.PreparedRequest:
+        copy = request.copy()
+        for name, value in lines or ():
+            copy.headers[name] = value
+        if url is not None:
+            copy.url = url
+        return copy
+
+    def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
+        parts = urlsplit(url)
         user, at, _ = parts.netloc.rpartition("@")
-        netloc = user + at + netloc.removesuffix(f":{DEFAULT_PORTS[scheme]}")
-        copy.url = parts._replace(scheme=scheme, netloc=netloc).geturl()
+        netloc = user + at + in_url(scheme, host, port)
+        return parts._replace(scheme=scheme, netloc=netloc).geturl()
+
+    def host_of(self, url: str) -> str:
+        return urlsplit(url).netloc.rpartition("@")[2]
 
     def transmit(self, call: Call, request: requests.PreparedRequest) -> Any:
         view: Any = call.request
@@ -110,14 +124,11 @@ class RequestsPort(Urllib3Port[requests.Response]):
         extract_cookies_to_jar(jar, view.original, response.raw)
         after = get_cookie_header(jar, fresh) or ""
         if before != after:
-            from ...engine.prepare import renewed_cookies
+            from ...engine.prepare import outgoing_of, renewed_cookies
 
-            copy = view.pristine.copy()
-            sent = as_text(copy.headers.pop("Cookie", ""))
-            line = renewed_cookies(sent, before, after, merges=False)
-            if line:
-                copy.headers["Cookie"] = line
-            view.pristine = copy
+            outgoing = outgoing_of(self, call)
+            sent = as_text(outgoing.pristine.headers.get("Cookie", ""))
+            outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
 
     def loads(self, view: Urllib3Request, policy: RetryPolicy, response: requests.Response) -> bool:
         # A session follows a redirect whose body cannot be read.

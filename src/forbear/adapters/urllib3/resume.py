@@ -60,7 +60,7 @@ def read_large(
         error = partial.read_all()
         view.partial = None if error is None else partial
     response = port.stand_in(partial.response, partial.replayed(error))
-    port.load(view.request, response)
+    port.load(view.original, response)
     return response
 
 

@@ -41,6 +41,11 @@ class Names:
         self.lengths = frozenset(map(len, self.text))
 
 
+def as_text(part: object) -> str:
+    """A name or a value as text; libraries take and give both."""
+    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+
+
 def collect(lines: Iterable[Line], names: Names) -> Found:
     """Return the trimmed values of the lines called one of ``names``, in wire order, by name."""
     text, raw_bytes, lengths = names.text, names.raw_bytes, names.lengths
