@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forbear.core.headers.structured import bare_item, parameters, parse_item, skip_spaces
-from forbear.core.request import carries_key, names_a_key
-from forbear.idempotency import PROFILES, STYLES, generate, parse, serialize
+from forbear.idempotency import PROFILES, STYLES, parse, serialize
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 styles = st.sampled_from(STYLES)
@@ -125,47 +124,3 @@ def test_the_same_text_is_an_item_to_both(text: str) -> None:
     if expected is None and "@" in text and ours(text) is not None:
         return  # theirs also refuses a Date that datetime cannot hold, which the algorithm of 4.2.9 does not
     assert ours(text) == expected
-
-
-# --- S1 ---------------------------------------------------------------------------------------
-
-known_names = [
-    "Idempotency-Key",
-    "idempotency-key",
-    "X-Idempotency-Key",
-    "PayPal-Request-Id",
-    "Repeatability-Request-ID",
-    "Repeatability-First-Sent",
-    "X-Order-Key",
-    "Idempotency-\u212aey",
-]
-header_names = st.text(max_size=20) | st.sampled_from(known_names)
-header_values = st.text(max_size=8) | st.sampled_from(["", " ", '""', '"";a=1', '"', "abc", '"";='])
-headers = st.lists(
-    st.tuples(
-        header_names
-        | st.binary(max_size=20)
-        | header_names.map(lambda name: name.encode("utf-8", "replace")),
-        header_values | st.binary(max_size=8),
-    ),
-    max_size=5,
-)
-
-
-@given(headers, st.frozensets(st.sampled_from(["x-order-key", "idempotency-key", ""])))
-def test_looking_for_a_key_never_fails_and_a_key_is_always_a_named_one(lines, extra):
-    is_key = carries_key(lines, extra)
-    is_named = names_a_key(lines, extra)
-    assert isinstance(is_key, bool)
-    assert isinstance(is_named, bool)
-    assert is_named or not is_key
-    assert carries_key(lines[::-1], extra) is is_key
-
-
-@given(headers)
-def test_a_generated_key_makes_a_request_without_one_carry_it(lines):
-    """A transport that replaces empty lines of its header ends with a repeatable request."""
-    if names_a_key(lines):
-        return
-    kept = [line for line in lines if not names_a_key([(line[0], "x")], frozenset())]
-    assert carries_key([*kept, (b"Idempotency-Key", generate().encode())])
