@@ -1,4 +1,8 @@
-"""Shared state under interruption: a KeyboardInterrupt at any line leaves it usable."""
+"""Shared state under interruption: a KeyboardInterrupt at any line leaves it usable.
+
+Each test says how a state begins, what is interrupted at every line, each time from the beginning,
+and what must hold of that state afterwards.
+"""
 
 from typing import Any
 
@@ -26,7 +30,6 @@ A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired
 CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
-SHARED = "addons"
 
 
 def fail(breaker: CircuitBreaker, now: float, origin: str = A, permit: int = 0) -> None:
@@ -37,12 +40,31 @@ def succeed(breaker: CircuitBreaker, now: float, permit: int = 0) -> None:
     breaker.record(A, failed=False, sent_at=now, now=now, permit=permit)
 
 
+def interrupted(begin: Any, operate: Any, check: Any, least: int, folder: str = "addons") -> None:
+    """``begin`` returns what the two others take; at least so many lines are interrupted."""
+    state = [begin()]
+
+    def after(where: str) -> None:
+        try:
+            check(*state[0])
+        except AssertionError as error:
+            error.add_note(where)
+            raise
+        state[0] = begin()
+
+    assert interrupted_at_every_line(lambda: operate(*state[0]), folder, after) > least
+
+
+def is_free(shared: Any) -> bool:
+    """Nobody holds its lock."""
+    return bool(shared._lock.acquire(blocking=False)) and shared._lock.release() is None
+
+
 @pytest.mark.parametrize("rate", [None, 0.5], ids=["in a row", "rate"])
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> None:
     """Interrupted while it opens, probes, opens again, probes, closes or forgets."""
     numbers: dict[str, Any] = {"failure_rate": rate, "minimum_calls": 2, "open_for": 1.0}
-    box: list[CircuitBreaker] = []
 
     def one_round(breaker: CircuitBreaker, now: float) -> Any:
         yield fail(breaker, now)
@@ -52,93 +74,75 @@ def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> N
         yield breaker.release(A, breaker.admit(A, now + 10).permit)
         yield fail(breaker, now + 5_000, B)  # all others are forgotten by then
 
-    def begun() -> CircuitBreaker:
+    def begin() -> Any:
         breaker = CircuitBreaker(2, **numbers)
         rounds = one_round(breaker, NOW)
         for _ in range(steps - 1):
             next(rounds)
-        box[:] = breaker, rounds  # type: ignore[assignment]
-        return breaker
+        return breaker, rounds
 
-    def operation() -> None:
-        next(box[1])  # type: ignore[call-overload]
-
-    def after(where: str) -> None:
-        breaker = box[0]
+    def check(breaker: CircuitBreaker, rounds: Any) -> None:
         now = LATER
         for _ in range(4):
             admission = breaker.admit(A, now)
-            assert admission.refused_for == 0, where
+            assert admission.refused_for == 0
             succeed(breaker, now, admission.permit)
             now += 1_000
-        assert breaker.state(A, now) is CLOSED, where
+        assert breaker.state(A, now) is CLOSED
         for _ in range(2):
             fail(breaker, now)
-        assert breaker.state(A, now) is OPEN, where
-        assert breaker.refused_for(A, now) > 0, where
-        assert breaker.states(now) == {A: OPEN}, where
-        assert repr(breaker) == "<CircuitBreaker 1 open>", where
-        begun()
+        assert breaker.refused_for(A, now) > 0
+        assert breaker.states(now) == {A: OPEN}
+        assert repr(breaker) == "<CircuitBreaker 1 open>"
 
-    begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 5
+    interrupted(begin, lambda breaker, rounds: next(rounds), check, 5)
 
 
 def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted while it remembers an origin, forgets the oldest or fades."""
     monkeypatch.setattr("forbear.limits.gate.MOST_ORIGINS", 4)
-    box: list[Any] = []
 
-    def begun() -> None:
-        box[:] = [RetryGate(), []]
+    def begin() -> Any:
+        gate = RetryGate()
         for number in range(4):
-            box[0].bad(f"http://{number}:80", NOW, NOW, 1.0)
+            gate.bad(f"http://{number}:80", NOW, NOW, 1.0)
+        return gate, []
 
-    def operation() -> None:
-        gate, places = box
+    def operate(gate: RetryGate, places: list[Any]) -> None:
         gate.bad(A, NOW, NOW, 1.0)
         gate.bad(A, NOW + 1, NOW + 1, 3.0, NOW, is_timeout=True)
-        place = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
+        place: Any = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
         places.append(place)
         gate.good(A, NOW + 2, retry=True)
         gate.turn(place, NOW + 20, lambda: 0.0)
         gate.drop(place)
         gate.begin(A, NOW + 700)  # those that have not failed for ten minutes fade
 
-    def after(where: str) -> None:
-        gate, places = box
-        assert gate._lock.acquire(blocking=False), where
-        gate._lock.release()
+    def check(gate: RetryGate, places: list[Any]) -> None:
+        assert is_free(gate)
         for place in places:
             gate.drop(place)
-        assert gate.held() == 0, where
-        assert len(gate._origins) <= 4, where
+        assert gate.held() == 0
+        assert len(gate._origins) <= 4
         for origin, health in gate._awake.items():
-            assert gate._origins[origin] is health, where
+            assert gate._origins[origin] is health
         awake = [one for one in gate._origins.values() if one.tokens < TOKENS]
-        assert not gate.quiet or not awake, where
+        assert not gate.quiet or not awake
         gate.bad(B, LATER, LATER, 3.0)
-        assert not gate.is_healthy(B), where
-        assert gate.unhealthy() == 1, where
+        assert not gate.is_healthy(B)
+        assert gate.unhealthy() == 1
         for _ in range(20):  # in a row: nothing is wrong any more
             gate.good(B, LATER, retry=False)
-        assert gate.quiet, where
-        begun()
+        assert gate.quiet
 
-    begun()
-    assert interrupted_at_every_line(operation, "limits/gate.py", after) > 50
+    interrupted(begin, operate, check, 50, "limits/gate.py")
 
 
 @pytest.mark.slow
 def test_a_gate_counts_whom_it_holds() -> None:
     """Interrupted while it holds calls, lets them go, drops them or takes them back."""
-    box: list[Any] = []
 
-    def begun() -> None:
-        box[:] = [RetryGate(), []]
-
-    def operation() -> None:
-        gate, places = box
+    def operate(gate: RetryGate, places: list[Any]) -> None:
         for number in range(2):
             origin = f"http://{number}:80"
             for _ in range(3):
@@ -154,8 +158,7 @@ def test_a_gate_counts_whom_it_holds() -> None:
             for place in places[-3:]:
                 gate.drop(place)
 
-    def after(where: str) -> None:
-        gate, places = box
+    def check(gate: RetryGate, places: list[Any]) -> None:
         for place in places:
             gate.drop(place)
         # A call that was interrupted while it took its place is forgotten when its patience ends.
@@ -164,59 +167,48 @@ def test_a_gate_counts_whom_it_holds() -> None:
             if last is not None:
                 gate.turn(last, LATER, lambda: 0.0)
                 gate.drop(last)
-        assert gate.held() == 0, where
+        assert gate.held() == 0
         for origin in list(gate._origins):
             for _ in range(8):
                 gate.good(origin, LATER, retry=False)
         gate.begin(A, 2 * LATER)
-        assert gate.quiet, where
-        assert repr(gate) == "<RetryGate healthy>", where
-        begun()
+        assert gate.quiet
+        assert repr(gate) == "<RetryGate healthy>"
 
-    begun()
-    assert interrupted_at_every_line(operation, "limits", after) > 50
+    interrupted(lambda: (RetryGate(), []), operate, check, 50, "limits")
 
 
 def test_a_budget_never_has_more_than_it_had() -> None:
     """Interrupted while it is paid from, filled or refunded; time fills it again."""
-    box: list[RetryBudget] = []
 
-    def begun() -> None:
-        box[:] = [RetryBudget(ratio=0.1, floor_per_second=1, burst=4)]
+    def begin() -> Any:
+        budget = RetryBudget(ratio=0.1, floor_per_second=1, burst=4)
         for _ in range(3):
-            box[0].spend(A, 1, NOW)
+            budget.spend(A, 1, NOW)
+        return (budget,)
 
-    def operation() -> None:
-        budget = box[0]
+    def operate(budget: RetryBudget) -> None:
         budget.spend(B, 1, NOW)
         budget.deposit(A, NOW)
         budget.spend(A, 1, NOW)
         budget.refund(A, 1)
         budget.deposit(B, NOW + 1)
 
-    def after(where: str) -> None:
-        budget = box[0]
-        assert budget.tokens(A, NOW) <= 1.1 + 1e-9, where
-        assert budget.spend(A, 4, LATER), where
-        assert not budget.spend(A, 1, LATER), where
-        assert not budget.quiet, where
+    def check(budget: RetryBudget) -> None:
+        assert budget.tokens(A, NOW) <= 1.1 + 1e-9
+        assert budget.spend(A, 4, LATER)
+        assert not budget.spend(A, 1, LATER)
+        assert not budget.quiet
         budget.deposit(A, LATER + LATER)
-        assert budget.quiet, where
-        begun()
+        assert budget.quiet
 
-    begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 40
+    interrupted(begin, operate, check, 40)
 
 
 def test_no_slot_is_lost_or_given_twice() -> None:
     """Interrupted while slots are taken, waited for, lost to a throttle, given back or granted."""
-    box: list[Any] = []
 
-    def begun() -> None:
-        box[:] = [ConcurrencyLimit(4, start=4), []]
-
-    def operation() -> None:
-        limit, slots = box
+    def operate(limit: ConcurrencyLimit, slots: list[Slot]) -> None:
         for _ in range(6):
             slot = Slot(limit, A, NOW)
             slots.append(slot)  # as a call's notes have it before it is taken
@@ -227,32 +219,22 @@ def test_no_slot_is_lost_or_given_twice() -> None:
             slot.free()
         limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
 
-    def after(where: str) -> None:
-        limit, slots = box
-        assert limit._lock.acquire(blocking=False), where
-        limit._lock.release()
+    def check(limit: ConcurrencyLimit, slots: list[Slot]) -> None:
+        assert is_free(limit)
         for slot in slots:
             slot.free()
         scope = limit._scopes.get(A)
-        assert scope is None or not (scope.taken or scope.waiting), where
-        slot = Slot(limit, A, LATER)
-        assert limit.enter(slot, A, LATER), where
-        slot.free()
-        begun()
+        assert scope is None or not (scope.taken or scope.waiting)
+        assert limit.enter(Slot(limit, A, LATER), A, LATER)
 
-    begun()
-    assert interrupted_at_every_line(operation, "addons/concurrency.py", after) > 80
+    begin = lambda: (ConcurrencyLimit(4, start=4), [])  # noqa: E731
+    interrupted(begin, operate, check, 80, "addons/concurrency.py")
 
 
 def test_nobody_is_paced_for_ever() -> None:
     """Interrupted while quotas are learned, calls wait, go and end."""
-    box: list[Any] = []
 
-    def begun() -> None:
-        box[:] = [Pacing(), []]
-
-    def operation() -> None:
-        pacing, turns = box
+    def operate(pacing: Pacing, turns: list[Turn]) -> None:
         pacing.learn(A, [Quota("requests", 2, 10, 100, 10)], NOW, NOW)
         for number in range(4):
             turn = Turn(NOW + number)
@@ -261,45 +243,36 @@ def test_nobody_is_paced_for_ever() -> None:
         pacing.end(turns[0])
         pacing.learn(A, [Quota("requests", 0, 5, 100, 10)], NOW + 4, NOW + 5)
 
-    def after(where: str) -> None:
-        pacing, turns = box
-        assert pacing._lock.acquire(blocking=False), where
-        pacing._lock.release()
+    def check(pacing: Pacing, turns: list[Turn]) -> None:
+        assert is_free(pacing)
         for turn in turns:
             pacing.end(turn)
-        assert pacing.waiting() == 0, where
-        assert pacing.turn(Turn(LATER), A, 60.0, LATER) == 0, where
-        begun()
+        assert pacing.waiting() == 0
+        assert pacing.turn(Turn(LATER), A, 60.0, LATER) == 0
 
-    begun()
-    assert interrupted_at_every_line(operation, "addons/pacing.py", after) > 50
+    interrupted(lambda: (Pacing(), []), operate, check, 50, "addons/pacing.py")
 
 
 def test_a_cooldown_goes_on_holding_and_ends() -> None:
-    box: list[Cooldown] = []
+    def begin() -> Any:
+        cooldown = Cooldown("all", lambda: 0.0)
+        cooldown.begin(A, b"", 5, NOW)
+        return (cooldown,)
 
-    def begun() -> None:
-        box[:] = [Cooldown("all", lambda: 0.0)]
-        box[0].begin(A, b"", 5, NOW)
-
-    def operation() -> None:
-        cooldown = box[0]
+    def operate(cooldown: Cooldown) -> None:
         cooldown.begin(A, b"", 8, NOW)
         cooldown.left(A, b"", NOW)
         cooldown.queue(A, b"", NOW)
         cooldown.begin(B, b"", 5, NOW)
 
-    def after(where: str) -> None:
-        cooldown = box[0]
-        assert 5 <= cooldown.left(A, b"", NOW) <= 8, where
-        assert cooldown.left(A, b"", LATER) == 0, where
-        assert cooldown.is_idle, where
+    def check(cooldown: Cooldown) -> None:
+        assert 5 <= cooldown.left(A, b"", NOW) <= 8
+        assert cooldown.left(A, b"", LATER) == 0
+        assert cooldown.is_idle
         cooldown.begin(A, b"", 5, LATER)
-        assert cooldown.left(A, b"", LATER) == 5, where
-        begun()
+        assert cooldown.left(A, b"", LATER) == 5
 
-    begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 20
+    interrupted(begin, operate, check, 20)
 
 
 class Leased(LeasedBudget):
@@ -319,15 +292,14 @@ class Leased(LeasedBudget):
 
 def test_a_lease_is_kept_or_given_back() -> None:
     """Nothing is spent that was not lent or is not owed, and a new lease can be had."""
-    box: list[Leased] = []
 
-    def begun() -> None:
-        box[:] = [Leased()]
-        box[0].spend(A, 1, NOW)
-        box[0].renewed(A, 6)
+    def begin() -> Any:
+        leased = Leased()
+        leased.spend(A, 1, NOW)
+        leased.renewed(A, 6)
+        return (leased,)
 
-    def operation() -> None:
-        leased = box[0]
+    def operate(leased: Leased) -> None:
         leased.spend(A, 1, NOW)
         leased.refund(A, 1)
         leased.deposit(A, NOW)
@@ -339,40 +311,28 @@ def test_a_lease_is_kept_or_given_back() -> None:
         leased.refund(B, 1)
         leased.renewed(B, 5)
 
-    def after(where: str) -> None:
-        leased = box[0]
-        assert 4 <= leased.tokens(A, NOW) <= 5, where
-        assert leased.tokens(B, NOW + 1) <= 5, where
+    def check(leased: Leased) -> None:
+        assert 4 <= leased.tokens(A, NOW) <= 5
+        assert leased.tokens(B, NOW + 1) <= 5
         leased.asked.clear()
         for scope in (A, B):
             leased.spend(scope, 1, LATER)
             leased.renewed(scope, 5)
-            assert 3 <= leased.tokens(scope, LATER) <= 5, where
-        assert leased.asked == [A, B], where
-        begun()
+            assert 3 <= leased.tokens(scope, LATER) <= 5
+        assert leased.asked == [A, B]
 
-    begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 60
+    interrupted(begin, operate, check, 60)
 
 
 def test_origins_rest_and_wake() -> None:
-    box: list[Origins] = []
-
-    def begun() -> None:
-        box[:] = [Origins([A, B])]
-
-    def operation() -> None:
-        origins = box[0]
+    def operate(origins: Origins) -> None:
         origins.rest(A, 5, NOW, longest_wait=60)
         origins.first(A, NOW, lambda origin, now: 0.0)
 
-    def after(where: str) -> None:
-        origins = box[0]
+    def check(origins: Origins) -> None:
         origins.rest(A, 5, LATER, longest_wait=60)
-        assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0), where
-        assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0), where
-        assert origins.quiet, where
-        begun()
+        assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0)
+        assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0)
+        assert origins.quiet
 
-    begun()
-    assert interrupted_at_every_line(operation, SHARED, after) > 10
+    interrupted(lambda: (Origins([A, B]),), operate, check, 10)
