@@ -63,7 +63,7 @@ class Outgoing:
 class Hop:
     """The part of a redirected call that its hops hand on."""
 
-    __slots__ = ("deadline_at", "key", "key_origin", "retries_used")
+    __slots__ = ("deadline_at", "guard", "key", "key_origin", "retries_used")
 
     def __init__(self, call: Call) -> None:
         outgoing: Outgoing | None = call.outgoing
@@ -71,3 +71,4 @@ class Hop:
         self.deadline_at = call.deadline_at
         self.key = () if outgoing is None else outgoing.key
         self.key_origin = call.request.origin
+        self.guard = call.guard

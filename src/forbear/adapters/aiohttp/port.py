@@ -10,7 +10,6 @@ import aiohttp
 
 from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
 from ...core.headers.fields import begins_events
-from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
 from ...engine.calls import (
@@ -57,13 +56,12 @@ if TYPE_CHECKING:
     from ...core.call import Call, Prefetched
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
-    from ...engine.outgoing import Outgoing
+    from ...engine.outgoing import Hop, Outgoing
     from ...engine.reading import PrefetchResult
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
     from .inspection import Inspection
-    from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
@@ -110,13 +108,14 @@ class AiohttpPort:
         """
         from ...engine.prepare import outgoing_for
 
-        request, hop = source[0], LAST_HOP.get()
-        if hop is not None:
+        request, hop, last = source[0], None, LAST_HOP.get()
+        if last is not None:
             LAST_HOP.set(None)
-            if hop.timer is not request._timer or hop.port is not self:
-                hop = None
-            elif hop.error is not None:
-                raise hop.error
+            port, timer, found, error = last
+            if port is self and timer is request._timer:
+                if error is not None:
+                    raise error
+                hop = found
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, hop)
         if outgoing.deadline_at <= started_at:
@@ -313,13 +312,10 @@ class AiohttpPort:
         if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
             return None
-        lines = response.raw_headers
-        names = [name.lower() for name, _ in lines]
-        if b"set-cookie" in names:
+        if "Set-Cookie" in response.headers:
             self._keep_cookies(call, response)
-        if READ_BYTES.isdisjoint(names):
-            lines = ()
-        return classify_status(self, call, status, lines, getattr(response, RECORD, None))
+        story = getattr(response, RECORD, None)
+        return classify_status(self, call, status, response.raw_headers, story)
 
     def _keep_cookies(self, call: Call, response: ClientResponse) -> None:
         """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
@@ -408,31 +404,24 @@ class AiohttpPort:
     # The end.
 
     async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse:
-        if call.rest is not None:
-            if SLOT in call.notes:
-                self.keep_slot(call, response)
-            return response
-        self.finish(call, response)
-        if wants_status_error(call):
-            await self.discard(call, response)
-            # No name for the error: its traceback would hold the frame that holds it, and the cycle
-            # would keep the response until the garbage collector runs.
-            raise self.status_error(call, response)
-        if call.policy is not OFF and not has_ended(response):
-            self.watch_body(response, lambda: call, sent_request(call), call.context)
-        if SLOT in call.notes:
-            self.keep_slot(call, response)
+        if call.rest is None:
+            self.finish(call, response)
+            if wants_status_error(call):
+                await self.discard(call, response)
+                # No name for the error: its traceback would hold the frame that holds it, and the
+                # cycle would keep the response until the garbage collector runs.
+                raise self.status_error(call, response)
+            if call.policy is not OFF and not has_ended(response):
+                self.watch_body(response, lambda: call, sent_request(call), call.context)
+        if SLOT in call.notes:  # the response keeps it for as long as its connection
+            connection = response.connection  # None: the body has come
+            endless = (
+                None if connection is None else is_endless(response.content_type, response.status)
+            )
+            notes = end_attempt(call, endless=endless)
+            if notes is not None and connection is not None:
+                connection.add_callback(partial(free_slot, notes))
         return response
-
-    def keep_slot(self, call: Call, response: ClientResponse) -> None:
-        """Let a response that is handed over keep the slot for as long as its connection."""
-        connection = getattr(response, "connection", None)  # None: the body has come
-        endless = None
-        if connection is not None:
-            endless = is_endless(response.headers.get("Content-Type"), response.status)
-        notes = end_attempt(call, endless=endless)
-        if notes is not None and connection is not None:
-            connection.add_callback(partial(free_slot, notes))
 
     def finish(self, call: Call, response: ClientResponse) -> None:
         setattr(response, SENDS, True)
@@ -444,9 +433,13 @@ class AiohttpPort:
             stop_outer(call, headers)
             response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400 and call.policy is not OFF:
-            from .redirects import Hop
+            self.leave_hop(call)
 
-            LAST_HOP.set(Hop(self, call))
+    def leave_hop(self, call: Call, error: Exception | None = None) -> None:
+        """Leave to the next hop what this one has used, or the error that ended the call."""
+        from ...engine.outgoing import Hop
+
+        LAST_HOP.set((self, call.request.original._timer, Hop(call), error))
 
     def watch_body(
         self,
@@ -486,9 +479,7 @@ class AiohttpPort:
 
     def note_error(self, call: Call, error: Exception) -> None:
         if repeats(error, call.request.method):
-            from .redirects import Hop
-
-            LAST_HOP.set(Hop(self, call, error))
+            self.leave_hop(call, error)
 
     def closed_error(self) -> Exception:
         return aiohttp.ClientConnectionError(

@@ -13,7 +13,11 @@ from ...core.request import Request, known_origin
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .redirects import Hop
+    from ...engine.outgoing import Hop
+
+    # The port and the timer of a call, what its last hop has left, and the error that ended it, if
+    # no redirect did.
+    Last = tuple[object, object, Hop, Exception | None]
 
 # Types of bodies that can be replayed as they are; without a body that is b"".
 TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
@@ -46,4 +50,5 @@ def origin_of_url(url: Any) -> str:
     return known_origin(url.scheme, url.raw_host or "", url.port)
 
 
-LAST_HOP: ContextVar[Hop | None] = ContextVar("forbear_last_hop", default=None)
+# Of the task that makes the calls. All hops of one call share their timer.
+LAST_HOP: ContextVar[Last | None] = ContextVar("forbear_last_hop", default=None)
