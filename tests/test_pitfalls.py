@@ -56,7 +56,7 @@ SHOWN_BY = {
     "14": "adapters/test_redirects.py test_a_generated_key_stays_with_its_origin"
     " test_retries_are_shared_over_hops",
     # An early no during an upload is taken for a broken connection.
-    "17": "adapters/test_uploads.py test_an_early_no_is_the_answer"
+    "17": "adapters/test_bodies.py test_an_early_no_is_the_answer"
     " test_an_early_hint_is_obeyed_and_the_body_sent_whole",
     # Connect retries of the transport below multiply.
     "18": "adapters/test_wrap.py test_the_librarys_own_retries_are_switched_off_with_one_warning",

@@ -35,9 +35,6 @@ async def fetch(session, method, url, **named):
         return response, await response.read()
 
 
-# --- one call is one call ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("setting", "arrivals"), [(NOW, 4), (False, 2)], ids=["on", "off"])
 async def test_the_session_does_not_repeat_what_was_given_up(server, setting, arrivals):
     server.script("/thing", *["close"] * 10)
@@ -68,9 +65,6 @@ async def test_a_generated_key_goes_with_a_redirect_on_its_origin(server):
     assert (len(server.requests()), len(keys)) == (4, 1)
 
 
-# --- settings ---------------------------------------------------------------------------------
-
-
 async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
     seen = []
 
@@ -92,9 +86,6 @@ async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
             unwrap(session)
         response, _ = await fetch(session, "GET", server.url + "/thing")
     assert response.status == 503
-
-
-# --- time -------------------------------------------------------------------------------------
 
 
 async def test_the_sessions_total_ends_the_call(server):
@@ -129,23 +120,6 @@ async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request
     assert None not in keys
 
 
-@pytest.mark.parametrize("step", [503, "close"])
-async def test_a_session_that_a_hook_closes_ends_the_call(server, step):
-    server.script("/thing", step, 200)
-
-    async def close(request, attempt):
-        await session.close()
-
-    session = session_of(retrying(before_attempt=close))
-    with pytest.raises(aiohttp.ClientConnectionError) as caught:
-        await fetch(session, "GET", server.url + "/thing")
-    assert len(server.requests()) == 1
-    assert record_of(caught.value).attempts
-
-
-# --- bodies -----------------------------------------------------------------------------------
-
-
 async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path):
     place = tmp_path / "upload.bin"
     place.write_bytes(b"x" * 300_000)
@@ -161,24 +135,6 @@ async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path
     arrived = {(arrival.sha256, arrival.body_complete) for arrival in server.requests()}
     assert len(arrived) == 1
     assert server.requests()[0].body_bytes > 299_000
-
-
-async def test_a_middleware_below_sees_the_body_as_aiohttp_shows_it(server):
-    seen = []
-
-    async def sign(request, handler):
-        body = request.body
-        assert isinstance(body, aiohttp.Payload)
-        seen.append((body.size, body.content_type, body.filename, await body.as_bytes()))
-        return await handler(request)
-
-    server.script("/thing", 503, 200)
-    async with session_of(retrying(), sign) as session:
-        file = aiohttp.BytesIOPayload(io.BytesIO(b"\xff\x00"), filename="a.png")
-        response, _ = await fetch(session, "PUT", server.url + "/thing", data=file)
-    assert response.status == 200
-    assert seen == [(2, "image/png", "a.png", b"\xff\x00")] * 2
-    assert [arrival.body_bytes for arrival in server.requests()] == [2, 2]
 
 
 async def test_a_form_with_a_stream_is_sent_once(server):
@@ -226,8 +182,6 @@ async def test_a_line_may_be_as_long_as_the_sessions_buffer_allows(server):
         async with session.get(server.url + "/lines") as response:
             assert len(await response.content.readline()) == 300_001
 
-
-# --- errors -----------------------------------------------------------------------------------
 
 NO = OSError(111, "no")
 MEANINGS = [

@@ -1,16 +1,14 @@
 """announce_attempts tells a server which attempt it gets; stop_outer_retries ends loops above."""
 
-import pickle
+import logging
 
-import httpx
 import pytest
-import requests
 
-import forbear.httpx
-import forbear.requests
 from forbear import Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
+
 
 URL = "http://api.example.com/thing"
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0), hint_spread=0.0)
@@ -25,9 +23,6 @@ def said(server, name="retry-attempt"):
     ]
 
 
-# --- announce_attempts ------------------------------------------------------------------------
-
-
 @pytest.mark.smoke
 async def test_retries_say_which_attempt_they_are(adapter, server, quick):
     server.script("/thing", 503, 503, "close", 200)
@@ -39,27 +34,6 @@ async def test_retries_say_which_attempt_they_are(adapter, server, quick):
         # The next call begins anew, and the request of the caller was never touched.
         await adapter.call(client, "GET", server.url + "/thing")
     assert said(server)[4:] == [[]]
-
-
-@pytest.mark.parametrize("auth", ["requests", "httpx"])
-def test_what_an_authentication_sends_next_is_no_retry(server, auth):
-    challenge = '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
-    server.script("/thing", 503, challenge, 200)
-    url = server.url + "/thing"
-    if auth == "requests":
-        with requests.Session() as session:
-            session.trust_env = False
-            forbear.requests.mount(session, NOW, announce_attempts=True)
-            response = session.get(url, auth=requests.auth.HTTPDigestAuth("user", "secret"))
-    else:
-        transport = forbear.httpx.RetryTransport(policy=NOW, announce_attempts=True)
-        with httpx.Client(transport=transport) as client:
-            response = client.get(url, auth=httpx.DigestAuth("user", "secret"))
-    assert response.status_code == 200
-    assert said(server) == [[], ["2"], []]
-
-
-# --- stop_outer_retries -----------------------------------------------------------------------
 
 
 @pytest.mark.smoke
@@ -78,34 +52,83 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
         assert (response.status_code, record_of(response).reason) == (503, reason)
 
 
-@pytest.mark.adapters("stacks")
-async def test_a_stack_of_two_obeys_the_mark_below(adapter, quick):
-    inner = adapter.watched([503])
-    policy = NOW.replace(max_attempts=2)
-    below = adapter.transport(inner, policy=policy, stop_outer_retries=True, **quick)
-    async with adapter.client(below, policy=NOW, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert len(inner.requests) == 2
-    assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
+TWICE = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
 
-# --- both -------------------------------------------------------------------------------------
+@pytest.mark.anyio
+async def test_logged_once_per_client(adapter, quick, caplog):
+    for number, (name, value, switch) in enumerate(
+        (
+            ("x-stainless-retry-count", "1", "max_retries=0"),
+            ("amz-sdk-request", "attempt=2; max=3", "total_max_attempts"),
+        ),
+        start=1,
+    ):
+        async with adapter.client([503], policy=TWICE, name=switch, **quick) as client:
+            for _ in range(3):
+                headers = {name: value}
+                await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
+        logged = [
+            entry
+            for entry in caplog.records
+            if getattr(entry, "forbear.event", "") == "nested_retry"
+        ]
+        assert len(logged) == number
+        assert switch in logged[-1].getMessage()
+        assert logged[-1].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize("way", ["wrap", "mount", "pickle"])
-def test_wrap_mount_and_pickles_keep_the_switches(server, way):
-    options = {"announce_attempts": True, "stop_outer_retries": True}
-    policy = NOW.replace(max_attempts=2)
-    server.script("/thing", 503, 503)
-    client = httpx.Client(trust_env=False) if way == "wrap" else requests.Session()
-    with client:
-        if way == "wrap":
-            forbear.httpx.wrap(client, policy, **options)
-        elif way == "mount":
-            forbear.requests.mount(client, policy, **options)
-        else:
-            adapter = forbear.requests.RetryAdapter(policy, **options)
-            client.mount("http://", pickle.loads(pickle.dumps(adapter)))
-        response = client.get(server.url + "/thing")
-    assert said(server) == [[], ["2"]]
-    assert response.headers["x-should-retry"] == "false"
+ERRORS = {
+    "httpx": lambda library: library.ReadError("cut"),
+    "httpx2": lambda library: library.ReadError("cut"),
+    "aiohttp": lambda library: library.ServerDisconnectedError(),
+    "requests": lambda library: library.ConnectionError(ConnectionResetError(104, "cut")),
+    "urllib3": lambda library: library.exceptions.ProtocolError("cut", ConnectionResetError()),
+}
+
+
+class Same:
+    """In the place of a library: gives each request the first response of a script."""
+
+    def __init__(self, script):
+        self._script, self._response = script, None
+
+    def __getattr__(self, name):
+        return getattr(self._script, name)
+
+    def send(self, request, **named):
+        if self._response is None:
+            respond = getattr(self._script, "send", None) or self._script.handle_request
+            self._response = respond(request)
+        return self._response
+
+    handle_request = send
+
+    async def handle_async_request(self, request):
+        if self._response is None and hasattr(self._script, "seen"):
+            self._response = await self._script.handle_async_request(request)
+        return self.send(request)
+
+
+async def outcome_of(adapter, client, method):
+    try:
+        return await adapter.call(client, method, "http://api.example.com/")
+    except Exception as error:
+        return error
+
+
+@pytest.mark.anyio
+@pytest.mark.smoke
+@pytest.mark.parametrize("kind", ["error", "response"])
+async def test_what_an_earlier_call_ended_with_is_retried_like_the_first(adapter, kind):
+    script = [ERRORS[adapter.name](adapter.library) if kind == "error" else 503]
+    inner = Same(adapter.watched(script)) if kind == "response" else script
+    policy = RetryPolicy(backoff=Fixed(1.0), max_attempts=3)
+    for methods in (("GET", "PUT", "DELETE"), ("PUT", "GET")):
+        async with adapter.client(inner, policy=policy, clock=FakeClock()) as client:
+            for method in methods:
+                outcome = await outcome_of(adapter, client, method)
+                record = record_of(outcome)
+                assert (record.method, len(record.attempts)) == (method, 3)
+                notes = getattr(outcome, "__notes__", [])
+                assert [method in note for note in notes] == [True] * (kind == "error")

@@ -16,6 +16,7 @@ import urllib3
 from requests_toolbelt import MultipartEncoder
 
 import forbear
+from forbear import Fixed, RetryPolicy, record_of
 from forbear.testing import FakeClock, FaultServer
 
 # httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
@@ -72,9 +73,6 @@ def of_lane(adapter, *, httpx, requests, urllib3, asyncio, aiohttp):
     if adapter.is_async:
         return asyncio
     return {"requests": requests, "urllib3": urllib3}.get(adapter.name, httpx)
-
-
-# Bodies that can be produced again.
 
 
 class Anew:
@@ -232,9 +230,6 @@ async def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_with
     assert str(ours.value) == str(plain.value)
     assert len(forbear.record_of(ours.value).attempts) == 1
     assert (complete(server), server.executed()) == ([], 0)
-
-
-# Bodies that cannot.
 
 
 class HandsOutTheSame:
@@ -520,9 +515,6 @@ async def test_a_file_that_says_it_can_seek_and_cannot_is_sent_once(adapter, ser
     assert seen(server) == [whole(PAYLOAD)]
 
 
-# Bodies that change while a call waits (requests and urllib3; httpx declares the length of a file).
-
-
 class Stuck(io.BytesIO):
     """Says that it can seek, and stays where it is."""
 
@@ -594,9 +586,6 @@ async def test_a_body_that_changed_meanwhile_is_not_sent_as_if_whole(
     assert forbear.record_of(caught.value).reason == "body-consumed"
 
 
-# The buffer.
-
-
 async def test_a_one_shot_body_is_sent_again_if_it_fits_the_buffer(adapter, server):
     """body_buffer of exactly its size, and of one byte less: then the caller gets the 503."""
     for room, status, arrivals in ((len(PAYLOAD), 200, 3), (len(PAYLOAD) - 1, 503, 1)):
@@ -632,9 +621,6 @@ async def test_a_buffered_file_that_cannot_seek_is_sent_again(adapter, server):
         assert seen(server)[-2:] == [whole(expected)] * 2
 
 
-# What the caller's own iterator does.
-
-
 def failing(error):
     yield b"begun"
     raise error
@@ -662,10 +648,8 @@ async def test_an_error_of_the_callers_own_iterator_comes_back_as_the_bare_libra
         assert len(forbear.record_of(ours.value).attempts) == 1
 
 
-# Several layers, several hops. Each body, options, and whether it arrives again.
-
 ROOM = {"body_buffer": len(PAYLOAD)}
-HOPS = {
+HOPS = {  # each body, options, and whether it arrives again
     "file": (lambda: io.BytesIO(PAYLOAD), {}, True),
     "class": (Anew, {}, True),
     "unseekable file": (Unseekable, {}, False),
@@ -801,3 +785,49 @@ async def test_a_body_through_two_stacked_transports(adapter, server, quick, can
         response = client.put(server.url + "/thing", content=content)
     assert response.status_code == (200 if can_seek else 503)
     assert seen(server) == [whole(PAYLOAD)] * (2 if can_seek else 1)
+
+
+POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
+LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
+# httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
+# collected.
+
+
+def chunks_of(adapter, body=LARGE):
+    """A one-shot body."""
+    return one_shot(adapter, [body[at : at + 65_536] for at in range(0, len(body), 65_536)])
+
+
+async def send(adapter, server, content, *, method="PUT", headers=None, **options):
+    named = {"content": content, "headers": headers, "method": method}
+    options = {"policy": POLICY, "random": lambda: 0.0, **options}
+    return await put(adapter, server.url + "/up", options=options, **named)
+
+
+async def test_an_early_no_is_the_answer(adapter, server):
+    """The server has read 1,000 bytes, and says no: one request, its own answer."""
+    for count, (content, status) in enumerate(((LARGE, 413), (chunks_of(adapter), 401)), start=1):
+        server.script("/up", f"early:{status}:1000", 200)
+        assert (await send(adapter, server, content)).status_code == status
+        assert len(server.requests("/up")) == count
+
+
+async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
+    for content, room, arrived in (
+        (LARGE, 0, [1000, len(LARGE)]),
+        (chunks_of(adapter), len(LARGE), [1000, len(LARGE)]),
+        (chunks_of(adapter), 0, [1000]),
+    ):
+        clock, before = FakeClock(), len(server.requests("/up"))
+        server.script("/up", "early:429:1000;retry-after=3", 200)
+        response = await send(adapter, server, content, clock=clock, body_buffer=room)
+        arrivals = server.requests("/up")[before:]
+        if len(arrived) == 2:
+            assert [arrival.body_bytes for arrival in arrivals] == arrived
+            assert response.status_code == 200
+            assert clock.sleeps == [3.0]
+            assert arrivals[1].sha256 == digest(LARGE)
+        else:
+            assert response.status_code == 429
+            assert record_of(response).reason == "body-consumed"
+            assert len(arrivals) == 1

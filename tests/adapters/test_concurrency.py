@@ -3,14 +3,11 @@
 Through every client, against a server that counts what is in flight.
 """
 
-import asyncio
 import gc
 import threading
 import time
-from contextlib import suppress
 
 import anyio
-import httpx
 import pytest
 
 import forbear
@@ -19,13 +16,10 @@ from forbear import (
     ConcurrencyLimit,
     Exponential,
     Fixed,
-    Hedge,
-    Pacing,
     Reason,
     RetryPolicy,
     record_of,
 )
-from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.testing.steps import parse_step
 
 from ..lanes.lane import run_at_once
@@ -247,83 +241,3 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
                 group.cancel_scope.cancel()
             assert is_free(limit)
             assert adapter.status(await adapter.call(client, "GET", server.url)) == 200
-
-
-def broken_scope(request):
-    raise OSError("a table of tenants is gone")
-
-
-@pytest.mark.parametrize(
-    ("scope", "in_flight"),
-    [
-        (lambda request: request.header("X-Tenant") or "none", 2),
-        (lambda request: "all", 1),
-        (broken_scope, 1),
-    ],
-    ids=["tenant", "all", "broken"],
-)
-async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
-    limit = bulkhead(scope=scope, max_waiting=0)
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
-        async with adapter.client(concurrency=limit, pacing=Pacing(scope=scope)) as client:
-            first = await adapter.open(client, "GET", server.url, headers={"X-Tenant": "blue"})
-            other = None
-            with suppress(adapter.CircuitOpenError):
-                red = {"X-Tenant": "red"}
-                other = await adapter.open(client, "GET", server.url, headers=red)
-            assert limit.in_flight() == in_flight
-            for response in (first, other):
-                if response is not None:
-                    await adapter.close(response)
-    assert is_free(limit)
-    lines = [line for line in caplog.messages if "scope" in line]
-    assert len(lines) == (scope is broken_scope)
-
-
-@pytest.mark.lanes("httpx-asyncio")
-async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
-    url = "http://api.example.com/"
-    for most, sent in ((1, 1), (2, 2)):
-        limit, peak, requests = bulkhead(most), [], []
-
-        async def slow(request, limit=limit, peak=peak, requests=requests):
-            requests.append(request)
-            await asyncio.sleep(0.1 if len(requests) == 1 else 0.02)
-            peak.append(limit.in_flight())
-            return httpx.Response(200, content=b"ok")
-
-        hedge = Hedge(delay=0.02, at_least=0.0, burst=5)
-        inner = httpx.MockTransport(slow)
-        transport = AsyncRetryTransport(inner, hedge=hedge, concurrency=limit)
-        async with httpx.AsyncClient(transport=transport) as client:
-            assert (await client.get(url)).status_code == 200
-        assert (len(requests), max(peak)) == (sent, sent)
-        assert is_free(limit)
-
-
-@pytest.mark.lanes("httpx-asyncio")
-async def test_several_loops_and_threads_share_one_limit(adapter):
-    limit = bulkhead(3)
-    with Counting(allowed=1000, seconds=0.005) as server:
-
-        def in_loop():
-            async def calls():
-                transport = AsyncRetryTransport(concurrency=limit)
-                async with httpx.AsyncClient(transport=transport) as client:
-                    found = await asyncio.gather(*(client.get(server.url) for _ in range(20)))
-                assert {response.status_code for response in found} == {200}
-
-            asyncio.run(calls())
-
-        def in_thread():
-            transport = RetryTransport(concurrency=limit)
-            with httpx.Client(transport=transport) as client:
-                for _ in range(10):
-                    assert client.get(server.url).status_code == 200
-
-        async with anyio.create_task_group() as group:
-            for function in (in_loop, in_thread, in_loop, in_thread):
-                group.start_soon(anyio.to_thread.run_sync, function)
-    assert server.most <= 3
-    assert is_free(limit)

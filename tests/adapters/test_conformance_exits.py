@@ -209,9 +209,6 @@ async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
             assert left(budget, quick) == before - (attempt - 1)
 
 
-# Over the wire: connections.
-
-
 @pytest.mark.smoke
 async def test_four_attempts_use_one_connection(adapter, server, quick):
     server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)

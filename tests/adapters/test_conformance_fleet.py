@@ -60,9 +60,6 @@ async def test_an_outage_over_the_wire_is_probed_once_a_second(adapter, server):
     assert 50 + 1 <= len(server.requests("/thing")) <= 50 + 2 + seconds / 0.75
 
 
-# With a budget.
-
-
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_with_a_budget_retries_are_a_tenth_of_traffic(adapter, quick):
     """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the

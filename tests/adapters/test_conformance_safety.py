@@ -186,9 +186,6 @@ async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, ser
     assert server.connections == 2
 
 
-# Answers whose head has come.
-
-
 @pytest.mark.adapters("urllib3-family")
 @pytest.mark.parametrize(
     ("method", "headers", "sent"),

@@ -13,9 +13,6 @@ pytestmark = pytest.mark.anyio
 NO_SPREAD = RetryPolicy(hint_spread=0.0)
 
 
-# P3, in the server's view.
-
-
 @pytest.mark.smoke
 async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
     """Between an answer that says "in 80 ms" and the next request are 80 ms for the server."""
@@ -35,9 +32,6 @@ async def test_a_wait_that_the_server_asks_for_is_kept(adapter, server, quick):
     assert response.status_code == 200
     assert quick["clock"].sleeps == pytest.approx([2.25])
     assert len(server.requests("/thing")) == 2
-
-
-# P3, as arithmetic.
 
 
 # hint + spread: random × hint_spread × max(hint, 1 s), half of a quarter on top of it; the fast
@@ -92,9 +86,6 @@ async def test_the_servers_explicit_no_is_obeyed(adapter, quick):
                 response = await adapter.call(client, "GET", "http://api.example.com/thing")
             assert response.status_code == 503
             assert record_of(response).reason is Reason.SERVER_SAID_NO
-
-
-# P4.
 
 
 @pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])

@@ -2,15 +2,12 @@
 
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
-import anyio
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
+from forbear import Fixed, RetryGate, RetryPolicy, record_of
 from forbear.core.events import RetryScheduled
 
 pytestmark = pytest.mark.anyio
@@ -65,28 +62,6 @@ async def test_every_phase_asks_for_the_time_left(
     transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(**policy))
     await send(adapter, transport, configured)
     assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
-
-
-def test_a_block_that_was_left_counts_no_more_in_other_threads(adapter, server, clock):
-    server.script("/thing", 503)
-
-    async def count():
-        before = len(server.requests())
-        async with adapter.client(
-            policy=RetryPolicy(max_attempts=3, backoff=Fixed(0)), clock=clock
-        ) as client:
-            await adapter.call(client, "GET", server.url + "/thing")
-        return len(server.requests()) - before
-
-    with ThreadPoolExecutor(1) as pool:
-        with forbear.deadline(60, clock=clock), forbear.override(max_attempts=2):
-            inherited = copy_context()
-            assert pool.submit(inherited.run, anyio.run, count).result() == 2
-        clock.advance(100)
-        assert pool.submit(inherited.run, anyio.run, count).result() == 3
-
-
-# Which exception comes out.
 
 
 @family
@@ -150,9 +125,6 @@ async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quicke
         assert cause in expected
         await adapter.close(holding)
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-
-
-# Nothing is sent after the deadline.
 
 
 @pytest.mark.smoke
@@ -221,33 +193,6 @@ async def test_a_body_that_is_produced_slowly_is_cut_at_the_deadline(adapter, se
     assert not any(arrival.body_complete for arrival in server.requests("/thing"))
 
 
-@pytest.mark.adapters("async")
-@pytest.mark.smoke
-async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
-    ended = []
-
-    async def hook(request, attempt):
-        try:
-            await anyio.sleep(5)
-        finally:
-            ended.append(attempt)
-
-    async def run():
-        watched = adapter.watched([503, 200])
-        options = {"policy": RetryPolicy(backoff=Fixed(0)), "before_attempt": hook}
-        async with adapter.client(watched, **options) as client:
-            with forbear.deadline(0.05), pytest.raises(adapter.DeadlineExceeded) as caught:
-                await adapter.call(client, "GET", URL)
-        assert len(watched.requests) == 1
-        assert record_of(caught.value).reasons == ("503",)
-
-    assert 0.045 <= await quickest(run, bound=0.1) <= 0.1
-    assert set(ended) == {2}
-
-
-# Hand-over.
-
-
 @pytest.mark.slow
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
     # Longer than any timeout that the attempt had. A body that is read ahead is not handed over.
@@ -293,35 +238,6 @@ async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quic
         assert await quickest(run, bound=0.19) <= 0.19
 
 
-@pytest.mark.slow
-@pytest.mark.adapters("urllib3-family")
-@pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
-@pytest.mark.parametrize(
-    "step",
-    [
-        "hang",
-        *("200;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"),
-        *("200;body=160;drip=50;etag=v1", "200;body=160;drip=50;chunked=1"),
-    ],
-)
-async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
-    server.script("/thing", step)
-    async with adapter.client(policy=RetryPolicy(max_attempts=1)) as client:
-
-        async def run():
-            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
-                if is_read:
-                    await adapter.call(client, "GET", server.url + "/thing")
-                else:
-                    await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
-            assert type(caught.value) is adapter.DeadlineExceeded
-            assert forbear.record_of(caught.value).reason is Reason.DEADLINE
-            if is_read or step == "hang":
-                assert isinstance(caught.value.__cause__, adapter.transport_error)
-
-        assert 0.09 <= await quickest(run, bound=0.17) <= 0.4
-
-
 async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, quick):
     server.script("/thing", "200;body=200000", "200;delay=300")
     async with adapter.client(policy=RetryPolicy(max_attempts=1), **quick) as client:
@@ -332,9 +248,6 @@ async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, qui
         quick["clock"].advance(100.0)
         await adapter.call(client, "GET", server.url + "/thing")
     assert server.connections == 1
-
-
-# What the caller owns stays as it was.
 
 
 @family

@@ -1,9 +1,7 @@
 """P7: what comes out is the library's own, with the story of the attempts attached."""
 
-import contextlib
 import logging
 import pickle
-from types import SimpleNamespace
 
 import httpx
 import httpx2
@@ -18,8 +16,6 @@ import forbear.requests
 import forbear.urllib3
 from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.strategies import Phase
-
-from ..lanes.aiohttp import AiohttpClient
 
 pytestmark = pytest.mark.anyio
 
@@ -107,9 +103,6 @@ async def test_on_exhausted_raise(adapter, server, quick):
             assert error.response.text.startswith("0123456789abcdef")
 
 
-# Our own classes.
-
-
 LIBRARIES = [(httpx, "TransportError", "TimeoutException"), (httpx2, "TransportError", "TimeoutException"),
              (requests, "RequestException", "Timeout"), (urllib3.exceptions, "HTTPError", "TimeoutError")]  # fmt: skip
 MODULES = [forbear.httpx, forbear.httpx2, forbear.requests, forbear.urllib3]
@@ -155,9 +148,6 @@ def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
         assert failure.kind is FailureKind.PERMANENT
 
 
-# record_of
-
-
 UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
 
 
@@ -177,39 +167,3 @@ async def test_a_status_that_is_not_retried_says_so(adapter, server, caplog, sta
     assert (line.levelname, line.__dict__["forbear.event"]) == ("DEBUG", "status_not_retried")
     assert line.getMessage() == f"{record.method} {server.url}: {status} is not retried"
     assert events == []
-
-
-@contextlib.asynccontextmanager
-async def closing(adapter, client):
-    yield client
-    await adapter.close(client)
-
-
-def bare_urllib3(adapter):
-    return closing(adapter, SimpleNamespace(
-        request=lambda *a, **k: urllib3.PoolManager(retries=False).request(*a, **k), close=list
-    ))  # fmt: skip
-
-
-# The library's own clients, without us.
-BARE = {
-    **dict.fromkeys(("httpx", "httpx2"), lambda adapter: closing(adapter, adapter.bare_client())),
-    "requests": lambda adapter: closing(adapter, requests.Session()),
-    "urllib3": bare_urllib3,
-    "aiohttp": lambda adapter: closing(adapter, AiohttpClient(())),
-}
-
-
-@pytest.mark.parametrize("step", [204, 404, "close"])
-async def test_what_forbear_did_not_send_has_no_record(adapter, server, quick, step):
-    server.script("/thing", step)
-    sent_by = {}
-    for name, client in (("us", adapter.client(**quick)), ("them", BARE[adapter.name](adapter))):
-        async with client as opened:
-            try:
-                sent_by[name] = await adapter.call(opened, "GET", server.url + "/thing")
-            except adapter.transport_error as error:
-                sent_by[name] = error
-    assert record_of(sent_by["them"]) is None
-    assert record_of(sent_by["us"]).attempts != ()
-    assert record_of(ValueError("theirs")) is None

@@ -80,26 +80,6 @@ async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, ser
     assert (server.executed(), other.executed()) == (1, 0)
 
 
-async def test_before_attempt_sees_the_request_to_where_it_goes(adapter, server, other, quick):
-    server.script("/thing", 503, 200)
-    breaker, seen = CircuitBreaker(3, open_for=100), []
-
-    def sign(request, attempt):
-        seen.append(attempt)
-        request.headers["X-Signed"] = str(len(seen))
-        now = quick["clock"].monotonic()
-        for _ in range(3):
-            breaker.record(other.url, failed=True, sent_at=now, now=now)
-
-    options = {"origins": Origins([server.url, other.url]), "breaker": breaker, **quick}
-    async with adapter.client(policy=STEADY, before_attempt=sign, **options) as client:
-        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    assert seen == [2, 2]
-    assert other.requests() == []
-    signed = [dict(each.headers).get("X-Signed") for each in server.requests("/thing")]
-    assert signed == [None, "2"]
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
 async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, is_left):

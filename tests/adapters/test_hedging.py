@@ -43,18 +43,14 @@ def hedge(**options):
     return Hedge(**{"delay": AFTER, "at_least": 0, **options})
 
 
-class Heard:
-    """What listeners were told of second attempts."""
+class Heard(list):
+    """What listeners were told."""
 
-    def __init__(self):
-        self.events = []
-
-    def __call__(self, event):
-        self.events.append(event)
+    __call__ = list.append
 
     @property
     def hedged(self):
-        return [event for event in self.events if event.name == "hedged"]
+        return [event for event in self if event.name == "hedged"]
 
 
 @pytest.fixture
@@ -74,7 +70,6 @@ TABLE = {
     "the first answers": ("200;delay=300 200;delay=3000", 200, [200, None], "cancelled", "hedge"),
     "the second answers": ("200;delay=3000 200", 200, [None, 200], "won", "first"),
     "the first gets 404": ("404;delay=300 200;delay=3000", 404, [404, None], "cancelled", "hedge"),
-    "the second gets 404": ("200;delay=300 404", 200, [200, 404], "failed", "hedge"),
     "the second gets 401, the first fails": (
         "500;delay=300 401", 401, [500, 401], "failed", "first"),
     "the first fails, the second answers": (
@@ -85,21 +80,15 @@ TABLE = {
         "500;delay=300 502;delay=800 200", 200, [500, 502, 200], "failed", "first"),
     "both fail, the first later": (
         "502;delay=300 500 200", 200, [502, 500, 200], "failed", "hedge"),
-    "the first is told 503": (
-        "503;delay=300 200;delay=3000 200", 200, [503, None, 200], "cancelled", "hedge"),
     "the first is told 429": (
         "429;delay=300 200;delay=3000 200", 200, [429, None, 200], "cancelled", "hedge"),
     "the first is told when to come back": (
         "500;delay=300;retry-after=0 200;delay=3000 200", 200, [500, None, 200], "cancelled",
         "hedge"),
-    "the second is told 503, the first answers": (
-        "200;delay=300 503", 200, [200, 503], "failed", "hedge"),
     "the second is told when to come back, the first fails": (
         "500;delay=300 500;retry-after=100", 500, [500, 500], "failed", "first"),
     "the first is reset, the second answers": (
         "reset;delay=300 200;delay=800", 200, ["reset", 200], "won", "first"),
-    "the second is reset, the first answers": (
-        "200;delay=300 reset", 200, [200, "reset"], "failed", "hedge"),
     "both are reset": (
         "reset;delay=300 reset;delay=800 200", 200, ["reset", "reset", 200], "failed", "first"),
     "the second fails, the first is reset": (
@@ -150,7 +139,7 @@ async def test_both_attempts_count_against_max_attempts(adapter, server, paced, 
     assert response.status_code == 500
     assert told(record) == [500, 500, 500]
     assert record.reason is forbear.Reason.ATTEMPTS_EXHAUSTED
-    scheduled = [event for event in heard.events if event.name == "retry_scheduled"]
+    scheduled = [event for event in heard if event.name == "retry_scheduled"]
     assert len(scheduled) == 1
 
 
@@ -167,9 +156,6 @@ async def test_if_both_break_the_later_error_is_raised_once(adapter, server, pac
     while chain is not None:
         assert type(chain).__name__ != "HedgeFinished"
         chain = chain.__context__
-
-
-# When there is none.
 
 
 CLOSED_POOL = {"max_connections": 1}
@@ -229,9 +215,7 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
     )
 
 
-@pytest.mark.parametrize(
-    "state", ["unhealthy", "open", "half-open", "cooldown", "strained", "retry"]
-)
+@pytest.mark.parametrize("state", ["unhealthy", "open", "cooldown", "strained", "retry"])
 async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
     adapter, server, paced, heard, state
 ):
@@ -242,13 +226,10 @@ async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
 
     async with adapter.client() as probe:
         now = probe._transport.port.clock.monotonic()
-    if state in ("open", "half-open"):
+    if state == "open":
         # Shadow mode lets the first attempt go.
-        breaker = CircuitBreaker(
-            consecutive_failures=1, open_for=30 if state == "open" else 0.1, mode="observe"
-        )
-        sent_at = now if state == "open" else now - 5
-        breaker.record(server.url, failed=True, sent_at=sent_at, now=sent_at)
+        breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
+        breaker.record(server.url, failed=True, sent_at=now, now=now)
         options, reason = {"breaker": breaker}, "circuit-open"
     elif state == "cooldown":
         server.script("/told", "429;retry-after=30")
@@ -272,7 +253,7 @@ async def test_nothing_is_sent_beside_where_an_origin_is_not_well(
             await adapter.call(
                 client, "GET", server.url + "/told", extensions={"forbear": {"max_attempts": 1}}
             )
-            heard.events.clear()
+            heard.clear()
         with block:
             response = await adapter.call(client, "GET", server.url + "/x")
     assert response.status_code == 200
@@ -296,9 +277,6 @@ async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
     assert len(attempts) == 2 or attempts[0].error == "DeadlineExceeded"
     (event,) = heard.hedged
     assert event.kind is not None  # both were sent
-
-
-# Keys, origins, hooks.
 
 
 @pytest.mark.slow
@@ -348,8 +326,7 @@ async def test_a_second_attempt_goes_to_another_origin(adapter, server, paced, h
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "async"])
-async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server, paced, awaits):
+async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server, paced):
     server.script("/x", "500;delay=120", "500;delay=500", 200)
     seen = []
 
@@ -358,13 +335,7 @@ async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server,
         assert "X-Signed" not in request.headers
         request.headers["X-Signed"] = str(attempt)
 
-    async def asign(request, attempt):
-        await anyio.sleep(0)
-        sign(request, attempt)
-
-    async with adapter.client(
-        policy=POLICY, hedge=hedge(), before_attempt=asign if awaits else sign
-    ) as client:
+    async with adapter.client(policy=POLICY, hedge=hedge(), before_attempt=sign) as client:
         request = client.build_request("GET", server.url + "/x")
         response = await adapter.send_on(client, request)
     assert told(forbear.record_of(response)) == [500, 500, 200]
@@ -419,21 +390,6 @@ async def test_a_second_attempt_that_is_not_sent_costs_nothing(adapter, server, 
     assert hedging.times(server.url, "GET").spend()
     outcome = "failed" if ends == "raises" else "cancelled"
     assert [(event.outcome, event.kind) for event in heard.hedged] == [(outcome, None)]
-
-
-@pytest.mark.smoke
-async def test_a_second_attempt_costs_a_token_of_each_budget(adapter, server):
-    server.script("/x", "200;delay=3000", 200)
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
-    hedging = hedge(burst=1, ratio=0.01)
-    async with adapter.client(policy=POLICY, hedge=hedging, budget=budget) as client:
-        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
-        now = client._transport.port.clock.monotonic()
-    assert budget.tokens(server.url, now) == 19
-    assert not hedging.times(server.url, "GET").spend()
-
-
-# What is left behind: nothing.
 
 
 def tasks_of(adapter):
@@ -575,51 +531,6 @@ async def test_a_call_may_be_cancelled_while_both_attempts_are_under_way(adapter
     assert [event.outcome for event in heard.hedged] == ["cancelled"]
 
 
-# What else holds.
-
-
-# Answers of one byte are good to ``retry_if``, those of two are not.
-FLAGGED = {
-    "the second is not good": (
-        "200;delay=300;body=1 200;body=2", [200, 200], ("failed", "hedge"), [2, 1]),
-    "the first is not good": (
-        "200;delay=120;body=2 200;delay=1000;body=1", [200, 200], ("won", "first"), [2, 1]),
-    "neither is good": (
-        "200;delay=120;body=2 200;delay=500;body=2 200;body=1", [200, 200, 200],
-        ("failed", "first"), [2, 2, 1]),
-    "the first fails, the second is not good": (
-        "500;delay=120;body=1 200;delay=500;body=2 200;body=1", [500, 200, 200],
-        ("failed", "first"), [1, 2, 1]),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("awaits", [False, True])
-@pytest.mark.parametrize("name", FLAGGED)
-async def test_retry_if_says_who_wins(adapter, server, paced, heard, name, awaits):
-    steps, attempts, told_of, sizes = FLAGGED[name]
-    server.script("/x", *steps.split())
-    seen = []
-
-    def flags(response):
-        size = len(response.content)
-        seen.append(size)
-        return size == 2
-
-    async def aflags(response):
-        await anyio.sleep(0)
-        return flags(response)
-
-    async with adapter.client(
-        policy=POLICY, hedge=hedge(), retry_if=aflags if awaits else flags, on_event=[heard]
-    ) as client:
-        response = await adapter.call(client, "GET", server.url + "/x")
-    assert len(response.content) == 1
-    assert told(forbear.record_of(response)) == attempts
-    assert [(event.outcome, event.kind) for event in heard.hedged] == [told_of]
-    assert seen == sizes
-
-
 @pytest.mark.smoke
 async def test_a_question_about_the_second_answer_does_not_hold_up_the_first(
     adapter, server, paced
@@ -675,9 +586,6 @@ SYNCHRONOUS = [
 def test_synchronous_clients_say_why_they_take_no_hedge(kind):
     with pytest.raises(TypeError, match="would need a thread"):
         kind(hedge=Hedge())
-
-
-# At random instants.
 
 
 WAYS = {"asyncio": ("scope", "deadline", "timeout", "task"), "trio": ("scope", "deadline")}

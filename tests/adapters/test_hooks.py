@@ -4,10 +4,7 @@ import anyio.lowlevel
 import pytest
 
 from forbear import CircuitBreaker, Fixed, Reason, RetryPolicy, record_of
-from forbear.strategies import RetryRefused
 from forbear.testing import record
-
-from .test_strategies import Well
 
 pytestmark = pytest.mark.anyio
 
@@ -18,29 +15,6 @@ NOW = RetryPolicy(backoff=Fixed(0))
 def logged(caplog):
     entries = [entry for entry in caplog.records if entry.name == "forbear"]
     return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]
-
-
-# --- retry_if ---------------------------------------------------------------------------------
-
-
-@pytest.mark.smoke
-async def test_retry_if_makes_an_answer_a_failure(adapter, quick):
-    seen, asked = [], []
-
-    def still_pending(response):
-        seen.append(adapter.status(response))
-        asked.append(getattr(response, "request", None))
-        return response.headers.get("X-State") == "pending"
-
-    pending, done = {"X-State": "pending"}, {"X-State": "done"}
-    steps = [(200, pending), "read_timeout", (302, pending), (200, done)]
-    async with adapter.client(steps, policy=NOW, retry_if=still_pending, **quick) as client:
-        response = await adapter.call(client, "PUT", URL, content=b"x")
-    assert response.headers["X-State"] == "done"
-    assert seen == [200, 302, 200]
-    assert record_of(response).reasons[::2] == ("200", "302")
-    if "status-errors" in adapter.words:
-        assert {(request.method, str(request.url)) for request in asked} == {("PUT", URL)}
 
 
 @pytest.mark.smoke
@@ -59,9 +33,6 @@ async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, qu
     assert all(line.endswith(goes_on) for line in found.values())
     assert len(logged(caplog)) == 2
     assert len(heard) == 5
-
-
-# --- before_attempt ---------------------------------------------------------------------------
 
 
 @pytest.mark.smoke
@@ -136,29 +107,6 @@ async def test_a_before_attempt_that_raises_ends_the_call(adapter, quick, budget
     assert (events[-1].reason, events[-1].attempts) == (Reason.HOOK_FAILED, 1)
 
 
-@pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, StopAsyncIteration, SystemExit])
-async def test_a_before_attempt_that_raises_what_python_means_otherwise(adapter, quick, kind):
-    raised = kind("no key")
-
-    def sign(request, attempt):
-        raise raised
-
-    inner = adapter.watched([(503, {}, b"sorry")])
-    async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
-        try:
-            if adapter.is_async:
-                await adapter.call(client, "GET", URL)
-            else:
-                client.request("GET", URL)
-        except BaseException as error:
-            found = error
-    if adapter.is_async and kind is StopIteration:  # no coroutine can raise it (PEP 479)
-        found = found.__cause__
-    assert found is raised
-    assert len(inner.requests) == 1
-    assert inner.closings == [1]
-
-
 @pytest.mark.smoke
 async def test_a_401_is_retried_once_and_at_once(adapter, quick):
     """For a refresh of the token: a second 401 is the caller's. RFC 9110 section 15.5.2."""
@@ -179,9 +127,6 @@ async def test_a_401_is_retried_once_and_at_once(adapter, quick):
         quick["clock"].sleeps.clear()
         exhausted = None if status == 200 else Reason.ATTEMPTS_EXHAUSTED
         assert record_of(response).reason == exhausted
-
-
-# --- on_event ---------------------------------------------------------------------------------
 
 
 @pytest.mark.smoke
@@ -215,9 +160,6 @@ async def test_events_of_calls(adapter, quick):
     assert (last.reason, last.attempts, last.status) == (Reason.ATTEMPTS_EXHAUSTED, 3, 503)
 
 
-# --- contact ----------------------------------------------------------------------------------
-
-
 @pytest.mark.smoke
 async def test_contact_is_sent_as_from(adapter, quick):
     """RFC 9110 section 10.1.2: whom an operator can tell; a From of the caller's stays."""
@@ -227,29 +169,6 @@ async def test_contact_is_sent_as_from(adapter, quick):
         await adapter.call(client, "GET", URL, headers={"From": "me@example.net"})
     sent = [adapter.header(request, "From") for request in inner.requests]
     assert sent == [["Ops@xn--fa-hia.de"], ["Ops@xn--fa-hia.de"], ["me@example.net"]]
-
-
-# --- strategies -------------------------------------------------------------------------------
-
-
-async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick):
-    class Refusing(Well):
-        send = True
-
-        def acquire_initial_token(self, scope, now):
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=self.send, retry_after=5.0)
-
-    inner, strategy = adapter.watched([503, 200]), Refusing()
-    async with adapter.client(inner, strategy=strategy, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-        assert (response.status_code, record_of(response).reason) == (503, Reason.CIRCUIT_OPEN)
-        strategy.send = False
-        with pytest.raises(adapter.CircuitOpenError) as caught:
-            await adapter.call(client, "GET", URL)
-    assert isinstance(caught.value, adapter.transport_error)
-    assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
-    assert record_of(caught.value).attempts == ()
-    assert len(inner.requests) == 1
 
 
 class Later:
@@ -270,9 +189,6 @@ async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapt
     if adapter.name == "urllib3":
         with pytest.raises(TypeError, match=r"on_event.*coroutine function"):
             adapter.forbear.Retry(on_event=[Later()])
-
-
-# --- stacked transports -----------------------------------------------------------------------
 
 
 @pytest.mark.smoke

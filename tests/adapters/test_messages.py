@@ -7,7 +7,6 @@ import httpx2
 import httpx_retries
 import pytest
 import requests
-import urllib3
 
 import forbear
 from forbear import RetryPolicy
@@ -52,22 +51,6 @@ def test_a_policy_in_place_of_the_inner_transport_is_told_to_be_the_policy(libra
         told = refusal(cls, THREE)
         assert told.endswith(f": write {cls.__name__}(policy=RetryPolicy(max_attempts=3))")
 
-
-# --- transports of the other flavour -----------------------------------------------------------
-
-
-@family
-def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one(library, ours):
-    says = re.escape(f"write {library.__name__}.Client(transport={ours.__name__}.RetryTransport())")
-    client = library.Client(transport=ours.AsyncRetryTransport())
-    with pytest.raises(AttributeError, match=says):
-        client.get("http://a.example/")
-    client = library.Client(transport=ours.AsyncRetryTransport())
-    with pytest.raises(AttributeError, match=says), client:
-        pass
-
-
-# --- names that a module does not have ---------------------------------------------------------
 
 NEAR = [  # what a newcomer types, and the names that are right
     ("forbear.wrap", "forbear.httpx.wrap(client)", "forbear.requests.mount(session)"),
@@ -130,27 +113,3 @@ async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, q
     assert len(caught) == 1
     async with adapter.client([503, 200], **quick) as client:
         await adapter.call(client, "GET", url, extensions={"retry": "mine"})
-
-
-# --- clients that belong elsewhere ------------------------------------------------------------
-
-CLIENTS = [
-    (httpx.Client, r"use forbear\.httpx\.wrap\(client\)$"),
-    (httpx2.AsyncClient, r"use forbear\.httpx2\.wrap\(client\)$"),
-    (requests.Session, r"use forbear\.requests\.mount\(session\)$"),
-    (urllib3.PoolManager, r"use forbear\.urllib3\.RetryPoolManager\(policy\)"),
-    (lambda: THREE, r"write \w+\((client|session), RetryPolicy\(max_attempts=3\)\)$"),
-]
-
-
-@pytest.mark.parametrize(("make", "says"), CLIENTS, ids=lambda one: getattr(one, "__name__", ""))
-def test_a_client_of_another_library_and_a_policy_first_are_told_where_to_go(make, says):
-    given = make()
-    for take, library in (
-        (forbear.httpx.wrap, "httpx"),
-        (forbear.httpx2.wrap, "httpx2"),
-        (forbear.requests.mount, "requests"),
-    ):
-        if type(given).__module__.partition(".")[0] != library:
-            with pytest.raises(TypeError, match=says):
-                take(given, THREE)

@@ -32,9 +32,6 @@ def retrying(session, policy=NOW, **options):
     return session
 
 
-# Other adapters.
-
-
 @pytest.mark.parametrize(
     ("bases", "body"),
     [
@@ -68,9 +65,6 @@ def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(
     assert len(server.requests()) == 4
 
 
-# mount().
-
-
 def test_mount_wraps_what_is_mounted(session):
     mine = HTTPAdapter()
     session.mount("http://a.example", mine)
@@ -85,9 +79,6 @@ def test_mount_wraps_what_is_mounted(session):
         for key, each in wrapped.items()
     )
     assert len({id(each.port.settings.limits.listed[-1].shared) for each in wrapped.values()}) == 1
-
-
-# Pickling.
 
 
 def test_a_session_survives_pickling(server, session):
@@ -106,9 +97,6 @@ def test_a_session_survives_pickling(server, session):
     (key,) = {arrival.key for arrival in server.requests()}
     assert key
     twin.close()
-
-
-# Answers.
 
 
 UNREADABLE = {

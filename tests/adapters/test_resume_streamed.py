@@ -12,13 +12,11 @@ import gzip
 import importlib
 import random
 import threading
-import time
 import zlib
 
 import pytest
 import urllib3
 
-import forbear
 from forbear import Fixed, RetryPolicy, record_of
 
 from ..lanes import lane_of
@@ -43,15 +41,12 @@ def readinto(response):
 WAYS = {
     "requests": {
         "iter_content": lambda response: response.iter_content(777),
-        "iter_content-large": lambda response: response.iter_content(1 << 20),
         "iter_content-none": lambda response: response.iter_content(None),
         "content": lambda response: iter([response.content]),
-        "iter_lines": lambda response: (line + b"\n" for line in response.iter_lines()),
         "raw.stream": lambda response: response.raw.stream(1000, decode_content=True),
         "raw.read(n)": lambda response: iter(
             lambda: response.raw.read(999, decode_content=True), b""
         ),
-        "raw.read": lambda response: iter([response.raw.read(decode_content=True)]),
     },
     "urllib3": {
         "stream": lambda response: response.raw.stream(1000, decode_content=True),
@@ -104,9 +99,6 @@ def fetch(lane, origin, way=None, policy=POLICY, **options):
         client.close()
 
 
-# It goes on.
-
-
 @pytest.mark.parametrize(
     ("lane", "way"),
     [(lane, way) for lane in (REQUESTS, URLLIB3) for way in WAYS[lane.name]],
@@ -142,8 +134,6 @@ def test_an_encoded_body_goes_on_through_one_decoder(lane, coding):
     assert 0 < asked[0] <= len(coded) // 2
     assert record_of(response).resumed == tuple(asked)
 
-
-# A large body that is read inside the loop.
 
 LARGE = random.Random(8).randbytes(300_000)
 INSIDE = {
@@ -200,9 +190,6 @@ def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resu
     assert (response.status_code, record_of(response).resumed) == (200, resumed)
 
 
-# It does not go on: the error is the library's own, and says why.
-
-
 @pytest.mark.slow
 @clients
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -220,23 +207,6 @@ def test_a_rest_whose_head_was_cut_off_is_asked_for_again(lane, is_streamed):
             assert got == LARGE, cut
             assert len(origin.requests) == 3
         assert set(record_of(response).resumed) == {90_000}
-
-
-@pytest.mark.slow
-@clients
-def test_the_deadline_bounds_the_rest_too(lane):
-    with Origin(CONTENT, [Answer(8_000), Answer(drip=0.02)]) as origin:
-        ours = made(lane)
-        started_at = time.monotonic()
-        with forbear.deadline(0.5):
-            got, error = read(lane, get(ours, origin.url))
-        assert time.monotonic() - started_at < 60  # all of it would take 640 s
-        ours.close()
-    assert CONTENT.startswith(got)
-    assert error is not None
-
-
-# The caller ends it.
 
 
 if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
@@ -259,19 +229,6 @@ if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
             assert error is not None
             assert len(origin.requests) == len(answers)
             ours.close()
-
-
-@clients
-def test_drain_conn_does_not_go_on(lane):
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = made(lane)
-        response = get(ours, origin.url)
-        response.raw.drain_conn()
-        assert len(origin.requests) == 1
-        ours.close()
-
-
-# What is left of it.
 
 
 @clients

@@ -8,7 +8,6 @@ another place shows. Parts count from 0: what is missing of 200,000 bytes after 
 import random
 from contextlib import nullcontext, suppress
 
-import anyio
 import pytest
 
 import forbear
@@ -17,9 +16,7 @@ from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetrySchedule
 from forbear.strategies import Phase
 from forbear.testing.steps import parse_step
 
-from .foreign import Foreign, stream_of
 from .origin import Answer, Origin
-from .test_close import note_waits
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -52,9 +49,6 @@ def ranges(server, path="/file"):
 @pytest.fixture
 def options(quick, budget):
     return {**quick, "policy": POLICY, "budget": budget}
-
-
-# On every client.
 
 
 def notes_of(error):
@@ -278,33 +272,6 @@ async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, op
     assert len(server.requests("/file")) == 1
 
 
-async def test_closing_the_transport_ends_the_wait(adapter, server):
-    server.script("/file", f"cut:15001{OF_V1}")
-    waits, caught = [], []
-    options = {"policy": POLICY.replace(backoff=Fixed(60.0)), "on_event": note_waits(waits)}
-    async with adapter.client(**options) as client:
-
-        async def download(n):
-            with pytest.raises(adapter.cut_error) as error:
-                await adapter.download(client, server.url + "/file")
-            caught.append(error)
-
-        async def close():
-            while not waits:
-                await anyio.sleep(0.01)
-            await anyio.sleep(0.05)
-            adapter.retrying(client).port.settings.sleeper.close()
-
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as group:
-                group.start_soon(adapter.together, 1, download)
-                group.start_soon(close)
-    assert len(caught) == len(server.requests("/file")) == 1
-
-
-# In the httpx family.
-
-
 @family
 @pytest.mark.parametrize(
     ("size", "more", "resumed"),
@@ -332,50 +299,6 @@ async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, s
         assert len(server.requests("/file")) == 3
 
 
-class Parts(Foreign):
-    """One representation, whose bodies break after so many bytes each, with ``error``."""
-
-    def __init__(self, adapter, content, cuts, coding=None, error=None):
-        super().__init__(self._part)
-        self._library = adapter.library
-        self._content, self._cuts, self._coding = content, list(cuts), coding
-        self._error = error or adapter.library.ReadError("reset")
-        self._streams, self.asked = [], []
-
-    @property
-    def open(self):
-        return sum(not stream.closed for stream in self._streams)
-
-    def _part(self, request):
-        asked = request.headers.get("range")
-        self.asked.append(asked)
-        first, last = int(asked[6:-1]) if asked else 0, len(self._content) - 1
-        part = self._content[first:]
-        headers = {"ETag": '"v1"', "Content-Length": str(len(part))}
-        if self._coding:
-            headers["Content-Encoding"] = self._coding
-        if asked:
-            headers["Content-Range"] = f"bytes {first}-{last}/{last + 1}"
-        cut = self._cuts.pop(0) if self._cuts else None
-        chunks = [part[:cut][at : at + 1000] for at in range(0, len(part[:cut]), 1000)]
-        error = self._error if cut is not None else None
-        self._streams.append(stream_of(self._library, chunks, error))
-        status = 206 if asked else 200
-        return self._library.Response(status, headers=headers, stream=self._streams[-1])
-
-
-@pytest.mark.slow
-@family
-async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
-    server.script("/file", f"cut:15001{OF_V1}", "hang")
-    policy = POLICY.replace(backoff=Fixed(0.0))
-    async with adapter.client(policy=policy) as client:
-        with forbear.deadline(1.0), pytest.raises(adapter.DeadlineExceeded) as caught:
-            await adapter.call(client, "GET", server.url + "/file")
-        assert adapter.is_idle(client)
-    assert isinstance(caught.value, adapter.timeout_error)
-
-
 @pytest.mark.slow
 @family
 async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
@@ -386,21 +309,3 @@ async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
             await adapter.call(client, "GET", server.url + "/file")
         assert adapter.is_idle(client)
     assert len(server.requests("/file")) == 2
-
-
-@family
-async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, options):
-    inner = Parts(adapter, WHOLE, [2_500])
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.open(client, "GET", "http://a.example.com/file")
-        body = response.stream._stream._source  # below the client's own
-        options["clock"].sleep = lambda seconds: setattr(body, "is_closed", True)
-
-        async def asleep(seconds):
-            body.is_closed = True
-
-        options["clock"].asleep = asleep
-        with pytest.raises(adapter.library.ReadError):
-            await adapter.read(response)
-    assert inner.open == 0
-    assert len(inner.asked) == 2

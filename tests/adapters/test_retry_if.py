@@ -3,7 +3,6 @@
 import functools
 import gzip
 import json
-from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
@@ -45,9 +44,6 @@ def state_is(adapter, word, seen=None):
     return ajudge if adapter.is_async else judge
 
 
-# --- its three words --------------------------------------------------------------------------
-
-
 @pytest.mark.smoke
 async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick):
     for status, word, sent, reason in (
@@ -77,9 +73,6 @@ async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, caplog):
     assert len(inner.requests) == 2
     says = "retry_if returned str; the call goes on without it (logged once)"
     assert logged(caplog) == [says]
-
-
-# --- coroutine functions ----------------------------------------------------------------------
 
 
 async def is_pending(response, status=202):
@@ -141,9 +134,6 @@ async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
     assert all(inner.closings)
 
 
-# --- the body ---------------------------------------------------------------------------------
-
-
 def pending_then_done(status=200, then=200, lines=JSON, code=bytes, **named):
     """Two answers, the second one with what is waited for."""
     return [
@@ -174,35 +164,6 @@ async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
                 assert response.content == DONE, shape
                 assert origin.connections == 1
         assert seen == ["pending", "done"]
-
-
-@pytest.mark.smoke
-async def test_a_streamed_body_it_has_read_is_still_streamed(adapter, quick):
-    for shape in ("known", "chunked", "gzip, chunked"):
-        options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
-        with Origin(b"", SHAPES[shape]) as origin:
-            async with adapter.client(**options) as client:
-                response = await adapter.open(client, "GET", origin.url)
-                got = bytearray()
-                await adapter.collect(response, got)
-                await adapter.close(response)
-        raw = "httpx-family" in adapter.words and "gzip" in shape
-        assert (gzip.decompress(got) if raw else got) == DONE, shape
-
-
-@pytest.mark.adapters("plain-bodies")
-async def test_an_answer_without_a_body_has_an_empty_one(adapter, server, quick):
-    seen = []
-
-    def look(response):
-        seen.append(response.data if adapter.name == "urllib3" else response.content)
-
-    for method, step in (("HEAD", "200;body=200000"), ("GET", "204")):
-        server.script("/thing", step)
-        async with adapter.client(policy=NOW, retry_if=look, **quick) as client:
-            response = await adapter.open(client, method, server.url + "/thing")
-            assert await adapter.read(response) == b""
-    assert seen == [b"", b""]
 
 
 # No smoke: the oldest urllib3 has no read1().
@@ -246,29 +207,6 @@ async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
     assert logged(caplog) == [says]
 
 
-# No smoke: as above.
-@pytest.mark.slow
-async def test_a_body_that_it_reads_again_after_an_error_is_put_back_whole(adapter, quick):
-    del quick["clock"]
-
-    def look(response):
-        for _ in range(2):
-            with suppress(Exception):
-                response.json()
-
-    async def alook(response):
-        for _ in range(2):
-            with suppress(Exception):
-                await response.aread()
-
-    answer = Answer(lines=JSON, chunked=True, drip=0.02)
-    options = {"policy": NOW, "retry_if": alook if adapter.is_async else look, **quick}
-    with Origin(b'{"state": "pending"}', [answer]) as origin:
-        async with adapter.client(**options) as client:
-            response = await adapter.open(client, "GET", origin.url)
-            assert await adapter.read(response) == b'{"state": "pending"}'
-
-
 @pytest.mark.smoke
 async def test_a_body_that_breaks_under_it_is_a_broken_body(adapter, quick, caplog):
     options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
@@ -291,3 +229,64 @@ async def test_a_body_that_breaks_for_good_breaks_for_the_caller(adapter, quick)
                 response = await adapter.open(client, "GET", origin.url)
                 await adapter.read(response)
     assert len(origin.requests) == 3
+
+
+OF_VENDORS = {"Content-Type": "application/json; charset=UTF-8"}
+POLICY = RetryPolicy(backoff=Fixed(1.0), max_attempts=3)
+INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
+WAIT = json.dumps({"error": {"code": 429, "details": [INFO], "why": "x" * 2000}}).encode()
+SPENT = json.dumps({"error": {"code": "insufficient_quota", "why": "x" * 2000}}).encode()
+ZIPPED = {**OF_VENDORS, "Content-Encoding": "gzip"}
+SEVEN = 7.875  # seconds: and half of a quarter of that on top
+
+
+def busy(status=429, lines=OF_VENDORS, content=WAIT, **named):
+    return Answer(status=status, lines=lines, content=content, **named)
+
+
+HINTS = {
+    "known length": (busy(), SEVEN),
+    "chunked": (busy(503, chunked=True), SEVEN),
+    "gzip": (busy(lines=ZIPPED, content=gzip.compress(WAIT)), SEVEN),
+    "a header wins": (busy(lines={**OF_VENDORS, "Retry-After": "3"}), 3.375),
+    "no OF_VENDORS": (busy(lines=()), 1.0),
+    "broken": (busy(chunked=True, cut=900), 1.0),
+    "too long": (busy(content=WAIT + b" " * 65_536), 1.0),
+}
+
+
+async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
+    options = {"policy": POLICY.for_vendors("google"), **quick}
+    for name, (answer, waited) in HINTS.items():
+        quick["clock"].sleeps.clear()
+        with Origin(b"ok", [answer, Answer()]) as origin:
+            async with adapter.client(**options) as client:
+                response = await adapter.call(client, "GET", origin.url)
+                assert response.content == b"ok"
+        assert sum(quick["clock"].sleeps) == pytest.approx(waited), name
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_no_in_the_body_ends_the_call_and_the_body_is_the_callers(adapter, quick, chunked):
+    options = {"policy": POLICY.for_vendors("openai"), **quick}
+    answer = Answer(status=429, lines=OF_VENDORS, content=SPENT, chunked=chunked)
+    with Origin(b"", [answer]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == SPENT
+            streamed = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(streamed) == SPENT
+    assert record_of(response).reason is record_of(streamed).reason is Reason.SERVER_SAID_NO
+    assert len(origin.requests) == 2
+
+
+async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
+    options = {"policy": POLICY, **quick}
+    with Origin(b"", [Answer(status=429, lines=OF_VENDORS, content=SPENT)]) as origin:
+        async with adapter.client(**options) as client:
+            await adapter.call(client, "GET", origin.url)
+            assert len(origin.requests) == 3
+            with forbear.override(vendors=["openai"]):
+                await adapter.call(client, "GET", origin.url)
+            assert len(origin.requests) == 4

@@ -3,7 +3,7 @@
 Whatever is sent over one is answered by a reset, or not at all. The client has eight of them.
 """
 
-import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,7 +15,6 @@ from ..sockets import Listening, end_by_reset, head_from
 pytestmark = pytest.mark.anyio
 
 EIGHT = 8
-HALF = 100_000  # bytes; more than is read ahead
 
 
 class Middlebox(Listening):
@@ -24,26 +23,15 @@ class Middlebox(Listening):
     Attributes:
         arrived: For each request its method, and whether its connection was forgotten.
         together: Answer no request before so many have come.
-        goes_on: The second half of /long is sent.
     """
 
     def __init__(self):
-        self.arrived, self.together = [], 1
-        self.goes_on = threading.Event()
-        self._forgotten, self._waiting = {}, 0
+        self.arrived, self.together, self._forgotten, self._waiting = [], 1, {}, 0
         super().__init__()
 
-    def stop(self):
-        self.goes_on.set()
-        super().stop()
-
     def forget(self, how):
-        """Answer what comes over the connections so far by "reset" or "close", or not: "drop"."""
+        """Answer what comes over the connections so far by "reset" or "close"."""
         self._forgotten.update(dict.fromkeys(range(self.connections), how))
-
-    def remember(self):
-        """Answer on all connections again."""
-        self._forgotten.clear()
 
     @property
     def stale(self):
@@ -52,25 +40,14 @@ class Middlebox(Listening):
 
     def serve(self, sock, number):
         while request := head_from(sock):
-            method, path, _ = request.decode().split(" ", 2)
             how = self._forgotten.get(number)
-            self.arrived.append((method, how is not None))
+            self.arrived.append((request.decode().split(" ")[0], how is not None))
             if how == "reset":
                 end_by_reset(sock)
-            if how in ("reset", "close"):
+            if how is not None:
                 return
-            if how is None:
-                self._answer(sock, path)
-
-    def _answer(self, sock, path):
-        self._wait_for_others()
-        if path != "/long":
+            self._wait_for_others()
             sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            return
-        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * HALF))
-        sock.sendall(b"a" * HALF)
-        self.goes_on.wait(30)
-        sock.sendall(b"b" * HALF)
 
     def _wait_for_others(self):
         with self.lock:
@@ -88,29 +65,30 @@ def box():
         yield running
 
 
-def options_of(adapter, *, settings=None, **options):
-    """The options of a client that keeps eight connections to a server."""
+@asynccontextmanager
+async def stale_client(adapter, box, how, **options):
+    """A client with eight connections to a server, none of which is there any more."""
     if "urllib3-family" in adapter.words:
         options.update(adapter.pool_of(EIGHT))
-    options["settings"] = {**options.get("settings", {}), **(settings or {})}
-    return options
+    async with adapter.client(**options) as client:
+        await call_at_once(adapter, client, box)
+        box.forget(how)
+        yield client
 
 
-async def call_at_once(adapter, client, box, count=EIGHT):
+async def call_at_once(adapter, client, box):
     """Make calls that each take a connection of their own."""
-    box.together = count
+    box.together = EIGHT
 
     async def one(n):
         assert (await adapter.call(client, "GET", box.url)).status_code == 200
 
-    await adapter.together(count, one)
+    await adapter.together(EIGHT, one)
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
-    async with adapter.client(**options_of(adapter, gate=RetryGate())) as client:
-        await call_at_once(adapter, client, box)
-        box.forget(how)
+    async with stale_client(adapter, box, how, gate=RetryGate()) as client:
         with record() as events:
             response = await adapter.call(client, "GET", box.url)
         events.assert_retried(1)
@@ -124,9 +102,7 @@ async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
 
 @pytest.mark.smoke
 async def test_a_post_without_a_key_is_sent_once(adapter, box):
-    async with adapter.client(**options_of(adapter)) as client:
-        await call_at_once(adapter, client, box)
-        box.forget("reset")
+    async with stale_client(adapter, box, "reset") as client:
         with pytest.raises(adapter.transport_error):
             await adapter.call(client, "POST", box.url, content=b"order")
         assert [method for method, _ in box.arrived].count("POST") == 1

@@ -7,12 +7,14 @@ the test says so: what waited for more than forbear's own time would take those 
 import functools
 import gzip
 import json
+import sys
 import threading
 import time
 
 import pytest
 
 from forbear import Fixed, RetryGate, RetryPolicy, record_of
+from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 
 from ..sockets import Listening, head_from
 
@@ -169,3 +171,20 @@ async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
             await adapter.close(response)
     assert adapter.status(response) == 429
     assert peak < 10_000_000, peak
+
+
+def test_what_is_no_gzip_stays_as_it_is():
+    assert inflated(b"plain") == b"plain"
+    assert inflated(gzip.compress(b"first") + b"junk") == b"first"
+
+
+def test_zstd_is_undone_by_whatever_the_client_has_loaded(monkeypatch):
+    zstd = pytest.importorskip("backports.zstd")
+    two = zstd.compress(b"first") + zstd.compress(b"x" * 10_000_000)
+    monkeypatch.delitem(sys.modules, "zstandard", raising=False)
+    assert undone("zstd", two)[:5] == b"first"
+    assert len(undone("zstd", two)) == MOST_BYTES + 1
+    with pytest.raises(BodyNotShown):
+        undone("zstd", b"junk")
+    monkeypatch.delitem(sys.modules, "backports.zstd")
+    assert undone("zstd", two) == two, "nobody can undo it"

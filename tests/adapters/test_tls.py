@@ -1,10 +1,7 @@
-"""Real TLS: what a broken handshake proves; and under requests and urllib3 certificates,
-verification and environment hold.
-"""
+"""Real TLS: what a broken handshake proves, and a certificate that does not hold."""
 
 import ssl
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -25,66 +22,44 @@ REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
 
 
 @pytest.fixture(scope="module")
-def files(authority, tmp_path_factory):
-    """Paths: ``ca``, the client's ``cert`` and ``key``, and ``both`` of them in one file."""
-    place = tmp_path_factory.mktemp("tls")
-    found = SimpleNamespace(
-        **{name: str(place / f"{name}.pem") for name in ("ca", "cert", "key", "both")}
-    )
-    authority.cert_pem.write_to_path(found.ca)
-    client = authority.issue_cert("client.example", key_type=trustme.KeyType.ECDSA)
-    client.cert_chain_pems[0].write_to_path(found.cert)
-    client.private_key_pem.write_to_path(found.key)
-    client.private_key_and_cert_chain_pem.write_to_path(found.both)
-    return found
-
-
-@pytest.fixture
-def server(context_of):
-    with FaultServer(tls=context_of()) as running:
-        yield running
+def ca(authority, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("tls") / "ca.pem")
+    authority.cert_pem.write_to_path(path)
+    return path
 
 
 @contextmanager
-def with_session(policy, **settings):
+def with_session(ca):
     with requests.Session() as session:
-        session.trust_env = False
-        mount(session, policy, gate=None)
-        vars(session).update(settings)
+        session.trust_env, session.verify = False, ca
+        mount(session, NOW, gate=None)
         yield lambda method, url, **named: session.request(method, url, timeout=30, **named)
 
 
 @contextmanager
-def with_manager(policy, *, verify=None, cert=None):
-    """The same settings in urllib3's words."""
-    settings = {"cert_reqs": "CERT_NONE"} if verify is False else {"ca_certs": verify}
-    if isinstance(cert, str):
-        settings["cert_file"] = cert
-    elif cert is not None:
-        settings["cert_file"], settings["key_file"] = cert
-    with RetryPoolManager(policy, timeout=30, gate=None, **settings) as manager:
+def with_manager(ca):
+    with RetryPoolManager(NOW, timeout=30, gate=None, ca_certs=ca) as manager:
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
 
 @pytest.fixture(params=[with_session, with_manager], ids=["mount", "manager"])
-def client(request):
-    """Makes ``call(method, url, data=None)`` of settings in requests' words."""
-    return lambda policy=NOW, **settings: request.param(policy, **settings)
+def client(request, ca):
+    """``call(method, url, data=None)`` that trusts the authority."""
+    with request.param(ca) as call:
+        yield call
 
 
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
-def test_a_certificate_that_does_not_hold_is_asked_for_once(
-    authority, context_of, files, client, wrong
-):
+def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, context_of, client, wrong):
     if wrong == "another host":
         context = context_of("elsewhere.example", authority)
     else:
         context = context_of("127.0.0.1", trustme.CA(key_type=trustme.KeyType.ECDSA))
-    with FaultServer(tls=context) as server, client(verify=files.ca) as call:
+    with FaultServer(tls=context) as server:
         server.script("/thing", 200)
         for number, method in enumerate(("GET", "POST"), start=1):
             with pytest.raises(REFUSED) as caught:
-                call(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+                client(method, server.url + "/thing", data=b"x" if method == "POST" else None)
             assert server.connections == number
             record = record_of(caught.value)
             assert record.reason is Reason.PERMANENT_ERROR
@@ -95,16 +70,16 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(
 
 @pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
 def test_a_server_that_refuses_the_client_may_have_read_the_request(
-    authority, context_of, files, client, method, connections
+    authority, context_of, client, method, connections
 ):
     """TLS 1.3 asks for the certificate after the client began to send: a POST is sent once."""
     context = context_of()
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
-    with FaultServer(tls=context) as server, client(verify=files.ca) as call:
+    with FaultServer(tls=context) as server:
         server.script("/thing", 200)
         with pytest.raises((requests.ConnectionError, urllib3.exceptions.HTTPError)) as caught:
-            call(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+            client(method, server.url + "/thing", data=b"x" if method == "POST" else None)
         assert server.connections == connections
         assert server.requests() == []
     assert {each.phase for each in record_of(caught.value).attempts} == {Phase.SENT}
@@ -112,7 +87,6 @@ def test_a_server_that_refuses_the_client_may_have_read_the_request(
 
 class Breaking(Listening):
     """Breaks its first handshakes before its ServerHello, then answers every request.
-
 
     Attributes:
         requests: The heads that arrived.

@@ -22,9 +22,6 @@ def manager():
         yield made
 
 
-# A response like urllib3's own.
-
-
 READINGS = [
     *({}, {"preload_content": False}, {"preload_content": False, "release_conn": True}),
     *({"release_conn": False}, {"release_conn": True}, {"decode_content": False}),
@@ -92,9 +89,6 @@ def test_on_exhausted_raise(server):
     assert record_of(caught.value).reasons == ("503",) * 4
 
 
-# Redirects are urllib3's.
-
-
 def redirected(manager, url, named):
     """What came of it, in words that can be compared."""
     try:
@@ -115,12 +109,9 @@ def redirected(manager, url, named):
         {"retries": 1},
         {"retries": False},
         {"retries": Retry(5, redirect=1)},
-        {"retries": Retry(redirect=0)},
         {"retries": Retry(redirect=False)},
         {"retries": Retry(total=False)},
         {"retries": Retry(redirect=1, raise_on_redirect=False)},
-        {"retries": Retry(total=None, redirect=3)},
-        {"retries": 1, "redirect": False},
         {
             "retries": Retry(3, remove_headers_on_redirect=["X-Secret"]),
             "headers": {"X-Secret": "s"},
@@ -206,9 +197,6 @@ def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
             manager.request("GET", server.url + "/thing", retries=False)
 
     assert quickest.sync(run, bound=0.2) <= 0.2
-
-
-# Time and pools.
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Errors of requests and urllib3: what each proves. The corpus, every class, and real faults.
 
-
 Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0
 and 2.8); the last part lets the libraries raise them, over loopback and through proxies.
 """
@@ -42,9 +41,6 @@ def meaning(error):
     failure = classify(error)
     assert failure.error == type(error).__name__
     return failure.kind, failure.phase
-
-
-# --- exceptions as the libraries build them ---------------------------------------------------
 
 
 def os_error(cls, *arguments):
@@ -121,9 +117,6 @@ def short(*names):
     ]
 
 
-# --- the corpus -------------------------------------------------------------------------------
-
-
 CORPUS = json.loads(
     (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
 )
@@ -162,9 +155,6 @@ def test_corpus():
             assert (failure.phase is UNSENT) is (label == "not-sent"), case["id"]
         else:
             assert verdict == GiveUp(Reason(REASONS.get(label, label))), case["id"]
-
-
-# --- every class by itself --------------------------------------------------------------------
 
 
 NEVER_SENT, NEVER_ANSWERED = (K.PERMANENT, UNSENT), (K.PERMANENT, ANSWERED)
@@ -212,9 +202,6 @@ def test_no_exception_class_hides_in_another_module(library):
     assert found == {
         name: of for name, of in ELSEWHERE.items() if name.startswith(library.__name__)
     }
-
-
-# --- what is inside decides -------------------------------------------------------------------
 
 
 TUNNEL = "Tunnel connection failed: "
@@ -315,9 +302,6 @@ def test_a_url_cannot_pass_for_a_refused_tunnel():
     assert meaning(error) == (K.PROXY, SENT)
 
 
-# --- what is not theirs -----------------------------------------------------------------------
-
-
 def test_what_no_rule_names_is_not_retried():
     """S9: errors of the caller's body, of other libraries and our own end the call."""
     ours = CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)
@@ -409,59 +393,3 @@ def test_errors_linked_in_a_ring_end():
     assert meaning(alone) == (K.CONNECT_TIMEOUT, SENT)
     alone.args = (*[alone] * 20, ssl.SSLCertVerificationError())
     assert meaning(alone) == (K.CERTIFICATE, UNSENT)
-
-
-# --- raised by the libraries themselves; through proxies and TLS: test_proxies.py, test_tls.py ---
-
-
-TIMEOUT = 0.15  # seconds; for peers that say nothing
-
-
-def through_requests(url, method="GET", **options):
-    with requests.Session() as session:
-        session.trust_env = False
-        return session.request(method, url, **{"timeout": 5, **options})
-
-
-def through_urllib3(url, method="GET", *, retries=False, data=None, **options):
-    with urllib3.PoolManager() as manager:
-        return manager.request(method, url, retries=retries, body=data, **{"timeout": 5, **options})
-
-
-WAYS = {"requests": through_requests, "urllib3": through_urllib3}
-
-
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
-def send(request):
-    return request.param
-
-
-def error_of(send, *args, **options):
-    with pytest.raises((rq.RequestException, u3.HTTPError)) as caught:
-        send(*args, **options)
-    return caught.value
-
-
-def test_a_fault_of_the_server(server, send):
-    for step, kind, phases in (
-        ("reset", K.RESET, {SENT}),
-        ("close", K.RESET, {SENT}),
-        ("garbage", K.PROTOCOL, {SENT}),
-        ("hang", K.READ_TIMEOUT, {SENT}),
-        ("cut:10;body=100", K.PROTOCOL, {ANSWERED}),
-        ("cut:10;body=100;chunked=1", K.PROTOCOL, {ANSWERED, SENT}),
-        # Only requests tells a reset of the body from one before the answer; a reader of the body
-        # knows.
-        ("reset-body:10;body=100", K.RESET, {ANSWERED, SENT}),
-        ("200;body=160;drip=1000", K.READ_TIMEOUT, {ANSWERED, SENT}),
-        ("200;body=50;header=Content-Encoding:gzip", K.DECODING, {ANSWERED}),
-    ):
-        server.script("/", step)
-        timeout = TIMEOUT if step == "hang" or "drip" in step else 5
-        failure = classify(
-            error_of(send, server.url + "/", "POST", timeout=timeout, data=b"x" * 1000)
-        )
-        assert failure.kind is kind, step
-        assert failure.phase in phases, step
-        if send is through_requests:
-            assert failure.phase is max(phases, key=list(Phase).index)

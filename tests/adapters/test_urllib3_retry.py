@@ -23,7 +23,6 @@ from urllib3.exceptions import (
     ResponseError,
 )
 from urllib3.response import HTTPResponse
-from urllib3.util.retry import RequestHistory
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
@@ -31,7 +30,6 @@ from forbear.testing import FaultServer
 from forbear.urllib3 import Retry
 
 from ..clocks import Interrupted, Meanwhile
-from ..threads import in_threads
 
 POOL = urllib3.HTTPConnectionPool("api.example.com")
 AT_ONCE = RetryPolicy(max_attempts=4, backoff=Fixed(0))
@@ -105,8 +103,6 @@ def answer(status, headers=None, body=b""):
     )
 
 
-# P1: what is not safe to repeat is sent once.
-
 BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
@@ -160,9 +156,6 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
         assert record_of(response).reasons == ("NewConnectionError",)
 
 
-# P2: a body is sent whole or not at all.
-
-
 @pytest.mark.parametrize("fault", ["503", "reset"])
 def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
     server.script("/thing", fault, 200)
@@ -174,8 +167,6 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
     sent = [each.sha256 for each in server.requests("/thing")]
     assert sent == [hashlib.sha256(b"sent" * 5000).hexdigest()] * 2
 
-
-# P3: what the server says.
 
 NO_TIMES = ("0", "soon", "1e400", "Fri, 31 Dec 99999 23:59:59 GMT")
 
@@ -204,9 +195,6 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
     assert clock.sleeps == pytest.approx([slept])
 
 
-# P4: deadlines bound the waits.
-
-
 def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock):
     server.script("/thing", "503;retry-after=10")
     for total, block in ((5, 60), (None, 5)):
@@ -217,9 +205,6 @@ def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock
         assert record_of(response).reason is Reason.DEADLINE
 
 
-# P5: the budget.
-
-
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, interruption):
     server.script("/thing", 503)
@@ -227,9 +212,6 @@ def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, inter
     with pytest.raises(interruption):
         client.request("GET", server.url + "/thing")
     assert budget.tokens(server.url, 0.0) == 20
-
-
-# P6: failed responses are drained within bounds or closed.
 
 
 @pytest.mark.parametrize("fault", ["503;body=100000", "503;body=1600;drip=100"])
@@ -242,9 +224,6 @@ def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answ
         assert (response.status, response.read()) == (200, b"0123456789")
     assert record_of(response).reasons == ("503",)
     assert server.connections == 2
-
-
-# P7: the caller gets the library's own response or exception.
 
 
 @every_lane
@@ -270,29 +249,6 @@ def test_28_a_status_never_raises(lane, server, retry):
         assert record_of(response).reason is reason, number
 
 
-@pytest.mark.parametrize(
-    ("step", "method"),
-    [(None, "GET"), ("reset", "POST"), ("garbage", "GET"), ("hang", "GET")],
-    ids=str,
-)
-@every_lane
-def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry, step, method):
-    if step is None:
-        server.stop()
-    else:
-        server.script("/thing", step)
-    raised = []
-    for candidate in (urllib3.Retry(1), retry(AT_ONCE.replace(max_attempts=2))):
-        with lane.client(candidate) as client:
-            with pytest.raises((HTTPError, requests.RequestException)) as caught:
-                timeout = 0.1 if step == "hang" else 30
-                lane.call(client, method, server.url + "/thing", timeout=timeout)
-        error = caught.value
-        reason = type(getattr(error, "reason", None))
-        raised.append((type(error), reason, [type(each) for each in error.args]))
-    assert raised[0] == raised[1]
-
-
 def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
     told = []
     template = retry(on_event=[told.append])
@@ -307,23 +263,6 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
     texts += [record.getMessage() for record in caplog.records if record.name == "forbear"]
     assert len(texts) > 10
     assert not [text for text in texts if "s3cret" in text]
-
-
-# One object for all.
-
-
-def test_one_retry_serves_all_threads(lane, server, retry):
-    template = retry(budget=None)
-    before = dict(vars(template))
-    for n in range(32):
-        server.script(f"/{n}", *([503] * (n % 4)), 200)
-    with lane.client(template) as client:
-        outcomes = in_threads(32, lambda n: lane.call(client, "GET", f"{server.url}/{n}"))
-    for n, (status, _, response) in enumerate(outcomes):
-        assert status == 200
-        assert len(server.requests(f"/{n}")) == n % 4 + 1
-        assert record_of(response).retries == n % 4
-    assert dict(vars(template)) == before
 
 
 def test_an_outage_gets_no_more_retries_than_the_default_budget_has(lane, server, retry):
@@ -363,9 +302,6 @@ def test_a_retry_pickles(server, manager):
         assert len(server.requests("/thing")) == sent
 
 
-# What urllib3's own Retry promises, as far as it applies: counts, history, new, exhaustion.
-
-
 def test_a_block_of_tests_bounds_the_attempts(lane, server, retry):
     server.script("/thing", 503)
     with testing.fast(max_attempts=2), forbear.override(max_attempts=9):
@@ -392,25 +328,6 @@ def test_an_unknown_method_is_not_safe(retry):
     assert left.total == 2
     with pytest.raises(MaxRetryError, match=ResponseError.GENERIC_ERROR):
         left.new(total=0).increment("GET", "/thing")
-
-
-def test_the_history_is_kept_as_urllib3_keeps_it(retry, budget):
-    left = retry(budget=budget)
-    connecting = ConnectTimeoutError("conntimeout")
-    left = left.increment("GET", "/test1", None, connecting)
-    reading = ReadTimeoutError(POOL, "/test2", "read timed out")
-    left = left.increment("HEAD", "/test2", None, reading)
-    left = left.increment("GET", "/test3", answer(500), None)
-    left = left.increment("GET", "/test4", answer(303, {"Location": "/test5"}), None)
-    assert left.history == (
-        RequestHistory("GET", "/test1", connecting, None, None),
-        RequestHistory("HEAD", "/test2", reading, None, None),
-        RequestHistory("GET", "/test3", None, 500, None),
-        RequestHistory("GET", "/test4", None, 303, "/test5"),
-    )
-    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
-    assert not left.is_retry("GET", 200)
-    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
 
 
 NEW = [
@@ -448,22 +365,6 @@ def test_new_refuses_what_it_would_have_to_ignore(retry):
             retry().new(**{name: value})
     with pytest.raises(TypeError, match=r"Retry\(RetryPolicy\(max_attempts=4\)\)"):
         Retry.from_int(3)
-
-
-def test_a_subclass_stays_itself(server, manager, quick):
-    after = Tagged("blue").increment("GET", "/thing", response=answer(503))
-    for each in (after, copy.deepcopy(after), pickle.loads(pickle.dumps(after))):
-        assert type(each) is Tagged
-        assert each.tag == "blue"
-
-
-class Tagged(Retry):
-    def __init__(self, tag):
-        super().__init__(AT_ONCE)
-        self.tag = tag
-
-
-# Redirects are urllib3's.
 
 
 @pytest.mark.parametrize(
