@@ -40,6 +40,7 @@ OTEL = {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook
 SCRIPTED = {"FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "assert_schedule"}
 MODULES = {
     "forbear": NAMES,
+    "forbear.addons": {"Limit", "Plan"},
     "forbear.aiohttp": {"RetryMiddleware"} | WRAPS,
     "forbear.httpx": TRANSPORTS,
     "forbear.httpx2": TRANSPORTS,

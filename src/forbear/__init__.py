@@ -12,6 +12,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import addons as addons
     from . import aiohttp as aiohttp
     from . import asgi as asgi
     from . import httpx as httpx
@@ -67,8 +68,8 @@ _PLACES = {
 
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (
-    "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "strategies",
-    "testing", "urllib3", "wsgi",
+    "addons", "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests",
+    "strategies", "testing", "urllib3", "wsgi",
 )  # fmt: skip
 
 __all__ = [

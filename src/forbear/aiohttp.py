@@ -71,10 +71,10 @@ class RetryMiddleware:
     Args:
         policy: When and how often to retry. None: ``RetryPolicy()``. A block changes it by
             ``forbear.override``, one request by ``middlewares=(retrying.with_policy(…),)``.
-        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
-            retry_if, before_attempt, idempotency, body_buffer; prefetch, resume, event_streams;
-            on_event, name, contact, announce_attempts, stop_outer_retries; clock, random.
-            ``help(forbear.Options)``
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing,
+            addons; retry_if, before_attempt, idempotency, body_buffer; prefetch, resume,
+            event_streams; on_event, name, contact, announce_attempts, stop_outer_retries;
+            clock, random. ``help(forbear.Options)``
             explains each.
 
     Raises:

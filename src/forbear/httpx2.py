@@ -68,10 +68,10 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
             ``inner`` itself are switched off.
         policy: When and how often to retry. One request changes it by ``extensions={"forbear": …}``
             (a RetryPolicy, a mapping of its fields, or False), a block by ``forbear.override``.
-        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
-            retry_if, before_attempt, idempotency, body_buffer; prefetch, resume, event_streams;
-            on_event, name, contact, announce_attempts, stop_outer_retries; clock, random.
-            ``help(forbear.Options)``
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing,
+            addons; retry_if, before_attempt, idempotency, body_buffer; prefetch, resume,
+            event_streams; on_event, name, contact, announce_attempts, stop_outer_retries;
+            clock, random. ``help(forbear.Options)``
             explains each.
 
     Raises:

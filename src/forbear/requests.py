@@ -79,8 +79,8 @@ class RetryAdapter(BaseAdapter):
         pool_connections: How many hosts keep a pool of connections, as in HTTPAdapter.
         pool_maxsize: How many connections are kept for each host.
         pool_block: Whether an attempt waits for a free connection to its host.
-        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
-            retry_if, before_attempt, idempotency, body_buffer; resume, event_streams;
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing,
+            addons; retry_if, before_attempt, idempotency, body_buffer; resume, event_streams;
             on_event, name, contact, announce_attempts, stop_outer_retries; clock, random.
             ``help(forbear.Options)`` explains each.
 

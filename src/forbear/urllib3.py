@@ -182,8 +182,8 @@ class RetryPoolManager(urllib3.PoolManager):
         policy: When and how often to retry. A block changes it by ``forbear.override``.
         num_pools: How many hosts keep a pool of connections, as in PoolManager.
         headers: Headers of every request that brings none, as in PoolManager.
-        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
-            retry_if, before_attempt, idempotency, body_buffer; resume, event_streams;
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing,
+            addons; retry_if, before_attempt, idempotency, body_buffer; resume, event_streams;
             on_event, name, contact, announce_attempts, stop_outer_retries; clock, random.
             ``help(forbear.Options)`` explains each.
 

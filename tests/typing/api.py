@@ -169,6 +169,26 @@ class NoStrategy:
     quiet = True
 
 
+class Quota(forbear.addons.Limit):
+    def admit(self, call: forbear.addons.Call, now: float) -> float:
+        return 1.0 if call.attempts else 0.0
+
+    def plan(
+        self,
+        call: forbear.addons.Call,
+        failure: forbear.strategies.Failure,
+        plan: forbear.addons.Plan,
+        now: float,
+        latest: float,
+    ) -> forbear.addons.Plan:
+        return plan._replace(delay=plan.delay + 1.0)
+
+
+def addons() -> None:
+    forbear.httpx.RetryTransport(addons=[Quota()])
+    forbear.httpx.RetryTransport(addons=[object()])  # type: ignore[list-item]
+
+
 def strategies() -> None:
     schedule: Backoff = EveryThird()
     policy = RetryPolicy(backoff=schedule)

@@ -169,7 +169,7 @@ class Limit(Protocol):
         counts_attempts: It decides how many attempts a call has; ``max_attempts`` does not.
         reads_quotas: It wants the quotas in the heads of good responses.
         sees_untouched: It is asked about calls too that are forwarded untouched.
-        own_random: What all random parts are drawn from, in place of the transport's.
+        own_random: The source of all random parts, in place of the transport's.
     """
 
     shared: Quiet = NEVER_QUIET

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..addons.hedge import Hedge
     from ..addons.origins import Origins
     from ..addons.pacing import Pacing
+    from ..core.call import Limit
     from ..core.event_streams import EventStreams
     from ..core.events import Event
     from ..core.strategy import Budget, RetryStrategy
@@ -54,6 +55,8 @@ class Options(TypedDict, Generic[Predicate], total=False):
             server accepts or by a number; others wait for their turn. None: no bound.
         pacing: A Pacing. It spreads calls over what is left of a quota that the server's responses
             show. None: no call is paced.
+        addons: Limits of your own, objects of classes of forbear.addons.Limit. They are asked about
+            every attempt, and may delay it or refuse it.
         idempotency: IdempotencyKeys: which key POST and PATCH get, and which key headers count.
         retry_if: A function of each response; it is not called for exceptions. True: a failure like
             a 503 (a request that is not safe to retry is still sent once). False: final, whatever
@@ -95,6 +98,7 @@ class Options(TypedDict, Generic[Predicate], total=False):
     strategy: RetryStrategy | None
     concurrency: ConcurrencyLimit | None
     pacing: Pacing | None
+    addons: Iterable[Limit]
     idempotency: IdempotencyKeys | None
     retry_if: Predicate | None
     before_attempt: Callable[[Any, int], object] | None

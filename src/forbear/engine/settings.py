@@ -39,6 +39,7 @@ ADDONS = {
     "origins": "addons.origins",  # before all that keep something of an origin
     "cooldown": "addons.cooldown",
     "pacing": "addons.pacing",
+    "addons": "addons.own",
     "breaker": "addons.breaker",
     "concurrency": "addons.concurrency",  # after what may delay an attempt: who waits has no slot
     "gate": "limits.gate",
@@ -52,6 +53,7 @@ DEFAULTS: dict[str, object] = {
     **dict.fromkeys(ADDONS),
     "gate": ...,  # one of the transport's own
     "cooldown": "off",
+    "addons": (),
     "retry_if": None,
     "before_attempt": None,
     "on_event": (),

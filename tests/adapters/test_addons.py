@@ -1,0 +1,155 @@
+"""Add-ons of the user's own, which are written outside of forbear."""
+
+import pytest
+
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Fixed,
+    Pacing,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+)
+from forbear.addons import Limit
+from forbear.strategies import RetryRefused
+
+pytestmark = pytest.mark.anyio
+one_lane = pytest.mark.adapters("httpx", "sync")
+every_library = pytest.mark.lanes(
+    "httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "urllib3", "requests"
+)
+
+URL = "http://api.example.com/thing"
+AT_ONCE = RetryPolicy(backoff=Fixed(0))
+
+
+class Toy(Limit):
+    """At most so many attempts, at least two seconds apart."""
+
+    def __init__(self, most=9):
+        self.most, self.next_at = most, 0.0
+        self.sent = self.failed = 0
+
+    def admit(self, call, now):
+        if self.sent >= self.most:
+            raise RetryRefused(Reason.CALLER_SAID_NO, send=False)
+        if now < self.next_at:
+            return self.next_at - now
+        call.notes[self] = True
+        self.sent += 1
+        self.next_at = now + 2.0
+        return 0.0
+
+    def observe(self, call, failure, now):
+        call.notes.pop(self, None)
+        self.failed += failure is not None
+
+    def leave(self, call, now):
+        if call.notes.pop(self, False):
+            self.sent -= 1
+
+
+@every_library
+async def test_it_counts_delays_and_refuses_attempts_of_every_client(adapter, quick):
+    toy, inner = Toy(most=4), adapter.watched([200, 503, 200, "read_error", 200])
+    async with adapter.client(inner, addons=[toy], policy=AT_ONCE, **quick) as client:
+        assert [(await adapter.call(client, "GET", URL)).status_code for _ in "ab"] == [200, 200]
+        assert quick["clock"].sleeps == [2.0, 2.0]
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert caught.value.reason is Reason.CALLER_SAID_NO
+    assert (toy.sent, toy.failed, len(inner.requests)) == (4, 2, 4)
+
+
+@one_lane
+async def test_what_it_admitted_and_another_limit_refuses_comes_back(adapter, quick):
+    """So an attempt that waits behind it is counted once, and one that is not sent never."""
+    toy, slots = Toy(), ConcurrencyLimit(1, adaptive=False, max_waiting=1)
+    more = {"concurrency": slots, "pacing": Pacing(), "breaker": CircuitBreaker(1, open_for=60.0)}
+    inner = adapter.watched([503, 200])
+    async with adapter.client(inner, addons=[toy], policy=AT_ONCE, **more, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 503
+        with pytest.raises(adapter.CircuitOpenError):
+            await adapter.call(client, "GET", URL)
+    assert (toy.sent, len(inner.requests), slots.in_flight()) == (1, 1, 0)
+
+
+class Longer(Limit):
+    def __init__(self, delay):
+        self.delay = delay
+
+    def plan(self, call, failure, plan, now, latest):
+        return plan._replace(delay=self.delay)
+
+
+@one_lane
+@pytest.mark.parametrize(("delay", "waits"), [(7.0, [7.0]), (0.0, [3.0])])
+async def test_it_waits_longer_but_never_less_than_the_server_asked(adapter, quick, delay, waits):
+    steps = [(503, {"Retry-After": "3"}), 200]
+    policy = AT_ONCE.replace(hint_spread=0.0)
+    async with adapter.client(steps, addons=[Longer(delay)], policy=policy, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert quick["clock"].sleeps == waits
+
+
+def raising(*given):
+    raise ZeroDivisionError("SECRET")
+
+
+@one_lane
+@pytest.mark.parametrize("method", ["begin", "admit", "observe", "plan", "take", "leave", "closed"])
+@pytest.mark.parametrize("wrong", [raising, lambda *given: "SECRET"], ids=["raises", "returns"])
+async def test_one_that_is_wrong_loses_no_response_and_no_token(
+    adapter, quick, caplog, budget, method, wrong
+):
+    """What only a retry needs ends the retries; everything else is left out, and logged once."""
+    toy = type("Toy", (Limit,), {method: lambda self, *given: wrong(*given)})()
+    slots = ConcurrencyLimit(1, adaptive=False)
+    more = {"budget": budget, "concurrency": slots}
+    async with adapter.client([503, 200], addons=[toy], policy=AT_ONCE, **more, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert response.status_code == (503 if method in ("plan", "take") else 200)
+    assert (slots.in_flight(), budget.tokens("http://api.example.com:80", 0.0)) == (
+        0, 20 if response.status_code == 503 else 19,
+    )  # fmt: skip
+    lines = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    ignored = method == "closed" or (wrong is not raising and method in ("observe", "leave"))
+    assert [line.startswith("add-on Toy raised") for line in lines] == [True] * (not ignored)
+    assert "SECRET" not in caplog.text
+
+
+@one_lane
+async def test_a_quiet_one_is_not_asked_about_calls_that_succeed_at_once(adapter, quick):
+    class Quiet(Toy):
+        shared = RetryBudget()  # as anything with ``quiet``
+
+    toy = Quiet()
+    async with adapter.client([200, 503, 200], addons=[toy], policy=AT_ONCE, **quick) as client:
+        await adapter.call(client, "GET", URL)
+        assert toy.sent == 0
+        await adapter.call(client, "GET", URL)
+    assert toy.failed == 1
+
+
+class Awaited(Limit):
+    async def admit(self, call, now):
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Toy(), "addons must be a list of objects, got <.*>: write addons="),
+        ([Toy], "addons was given the class Toy"),
+        ([object()], "addons must be objects of classes of forbear.addons.Limit, got <object"),
+        ("toy", "addons must be a list"),
+        ([Awaited()], "addons must have plain methods, got the coroutine function admit"),
+        ([type("Few", (Limit,), {"admit": lambda self: 0.0})()], "addons.admit"),
+    ],
+)
+def test_what_is_none_is_refused_with_what_to_write(given, message):
+    from forbear.httpx import RetryTransport
+
+    with pytest.raises(TypeError, match=message):
+        RetryTransport(addons=given)
