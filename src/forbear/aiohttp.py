@@ -207,7 +207,7 @@ def wrap(
         raise ValueError(
             "this session is wrapped already; call unwrap(session) first to change its policy"
         )
-    set_middlewares(session, (*middlewares_of(session), RetryMiddleware(policy, **options)))
+    session._middlewares = (*middlewares_of(session), RetryMiddleware(policy, **options))
     return session
 
 
@@ -222,7 +222,7 @@ def unwrap(session: aiohttp.ClientSession) -> aiohttp.ClientSession:
     left = tuple(one for one in found if not isinstance(one, RetryMiddleware))
     if len(left) == len(found):
         raise ValueError("this session is not wrapped; wrap(session) does that")
-    set_middlewares(session, left)
+    session._middlewares = left
     return session
 
 
@@ -243,11 +243,6 @@ def middlewares_of(session: object) -> tuple[aiohttp.ClientMiddlewareType, ...]:
 
         raise TypeError(wrong_client("forbear.aiohttp.wrap", session))
     return tuple(session._middlewares or ())
-
-
-def set_middlewares(session: aiohttp.ClientSession, middlewares: tuple[object, ...]) -> None:
-    # Past __setattr__, which in debug mode warns of names that it does not know.
-    object.__setattr__(session, "_middlewares", middlewares)
 
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names

@@ -169,12 +169,9 @@ async def await_first_event(
 
 
 def watch_body(
-    port: AiohttpPort,
-    response: ClientResponse,
-    begin: Callable[[], Call],
-    sent: ClientRequest,
+    port: AiohttpPort, response: ClientResponse, begin: Callable[[], Call], sent: ClientRequest,
     context: CallContext | None,
-) -> None:
+) -> None:  # fmt: skip
     """Resume a body that is handed over where it breaks, if possible; it ends at a deadline."""
     settings, live = port.settings, partial(Live, port.backstop)
     is_bounded = context is not None and context.has_deadline()

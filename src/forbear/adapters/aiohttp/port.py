@@ -78,14 +78,11 @@ class AiohttpPort:
     body_name = "_body"
 
     def __init__(
-        self,
-        settings: Settings,
-        circuit_open_error: type[CircuitOpenError],
+        self, settings: Settings, circuit_open_error: type[CircuitOpenError],
         deadline_exceeded: type[DeadlineExceeded],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.settings = settings
         settings.load(__name__.rpartition(".")[0], streams="bodies")
-        self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
@@ -208,13 +205,9 @@ class AiohttpPort:
         return call.live  # type: ignore[no-any-return]
 
     async def attempt(
-        self,
-        request: ClientRequest,
-        handler: ClientHandlerType,
-        outgoing: Outgoing | None,
-        policy: RetryPolicy,
-        now: float,
-    ) -> tuple[ClientResponse, PrefetchResult]:
+        self, request: ClientRequest, handler: ClientHandlerType, outgoing: Outgoing | None,
+        policy: RetryPolicy, now: float,
+    ) -> tuple[ClientResponse, PrefetchResult]:  # fmt: skip
         """Send one attempt; return the response, and how the prefetch of its body ended.
 
         Raises:
@@ -289,12 +282,9 @@ class AiohttpPort:
         return response.status
 
     def inspection_of(
-        self,
-        request: ClientRequest,
-        response: ClientResponse,
-        deadline_at: float,
+        self, request: ClientRequest, response: ClientResponse, deadline_at: float,
         prefetched: Prefetched | None,
-    ) -> Inspection:
+    ) -> Inspection:  # fmt: skip
         from .inspection import Inspection
 
         ends_at = SYSTEM_CLOCK.true_monotonic() + deadline_at - self.clock.monotonic()
@@ -307,7 +297,7 @@ class AiohttpPort:
 
     def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
         status: int = response.status
-        if self.reads_quotas:
+        if self.settings.limits.reads_quotas:
             note_quotas(self, call, response.raw_headers)
         if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
             call.status = status
@@ -442,12 +432,9 @@ class AiohttpPort:
         LAST_HOP.set((self, call.request.original._timer, Hop(call), error))
 
     def watch_body(
-        self,
-        response: ClientResponse,
-        begin: Callable[[], Call],
-        request: ClientRequest,
+        self, response: ClientResponse, begin: Callable[[], Call], request: ClientRequest,
         context: CallContext | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Resume a body that is still to come where it breaks; it ends at ``forbear.deadline``."""
         is_bounded = context is not None and context.has_deadline()
         if response.status != 101 and (self.watches_bodies or is_bounded):
@@ -463,12 +450,9 @@ class AiohttpPort:
 
     def status_error(self, call: Call, response: ClientResponse) -> Exception:
         error = aiohttp.ClientResponseError(
-            response.request_info,
-            response.history,
-            status=response.status,
-            message=response.reason or "",
-            headers=response.headers,
-        )
+            response.request_info, response.history, status=response.status,
+            message=response.reason or "", headers=response.headers,
+        )  # fmt: skip
         return with_story(self, call, error)
 
     def final_error(self, call: Call, error: Exception) -> Exception:

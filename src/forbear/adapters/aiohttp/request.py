@@ -38,9 +38,6 @@ class AiohttpRequest(Request):
     def header_lines(self) -> Iterable[tuple[str, str]]:
         return self.headers.items()  # type: ignore[no-any-return]
 
-    def header(self, name: str) -> str | None:
-        return self.headers.get(name)  # type: ignore[no-any-return]
-
     def path_and_query(self) -> str:
         return self.target.raw_path_qs  # type: ignore[no-any-return]
 
