@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forbear import Exponential, Fixed
+from forbear import Exponential
 
 from ..processes import python
 
@@ -14,28 +14,7 @@ def always(value: float) -> Callable[[], float]:
     return lambda: value
 
 
-def never() -> float:
-    raise AssertionError("this schedule is not random")
-
-
 # --- formulas ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("backoff", "expected"), [
-    # base × factor**(n - 1), cut at cap
-    (Exponential(base=0.5, jitter="none"), [0.5, 1, 2, 4, 8, 16, 30, 30]),
-    (Exponential(base=1, cap=4, jitter="none"), [1, 2, 4, 4]),
-    (Exponential(base=0.1, cap=60.0, factor=3.0, jitter="none"), [0.1, 0.3, 0.9, 2.7, 8.1]),
-    (Exponential(base=2.0, factor=1.0, jitter="none"), [2.0, 2.0, 2.0]),
-    (Exponential(base=5.0, cap=5.0, jitter="none"), [5.0, 5.0]),
-    (Exponential(base=0.0, cap=0.0, jitter="none"), [0.0, 0.0]), (Fixed(1.5), [1.5, 1.5, 1.5]),
-    (Fixed(0), [0, 0]),
-])  # fmt: skip
-def test_schedule_without_jitter(backoff, expected):
-    """Each wait is the one before times the factor, until the cap."""
-    assert [backoff.delay(n, 0.0, never) for n in range(1, len(expected) + 1)] == pytest.approx(
-        expected
-    )
 
 
 @pytest.mark.parametrize(("jitter", "drawn", "expected"), [
@@ -51,29 +30,7 @@ def test_jitter(jitter, drawn, expected):
     assert backoff.delay(3, 0.0, always(drawn)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("previous", "drawn", "expected"), [
-    # sleep = min(cap, random_between(base, sleep * 3)), the article's formula
-    (0.0, 0.0, 0.5), (0.0, 1.0, 1.5), (1.5, 0.0, 0.5), (1.5, 0.5, 2.5), (1.5, 1.0, 4.5),
-    (9.0, 1.0, 20.0),
-])  # fmt: skip
-def test_decorrelated_jitter(previous, drawn, expected):
-    """min(cap, random between base and 3 × the previous wait)."""
-    backoff = Exponential(base=0.5, cap=20.0, jitter="decorrelated")
-    assert backoff.delay(7, previous, always(drawn)) == pytest.approx(expected)
-
-
 # --- saturation -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("backoff", [
-    Exponential(jitter="none"), Exponential(base=1, cap=30, factor=2, jitter="none"),
-    Exponential(base=0.5, cap=30.0, factor=3, jitter="none"),
-    Exponential(base=0.5, cap=30.0, factor=1e300, jitter="none"),
-])  # fmt: skip
-def test_exponents_saturate(backoff):
-    """Attempt 10,000 waits the cap, it is no overflow (stamina#137, Polly#2163)."""
-    for attempt in [1_024, 1_025, 10_000, 10**6]:
-        assert backoff.delay(attempt, 0.0, never) == 30
 
 
 def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
@@ -84,9 +41,6 @@ def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
                 Exponential(base=0.0, cap=30.0, jitter=jitter).delay(attempt, 0.0, always(0.9))
                 == 0.0
             )
-
-
-# --- state ------------------------------------------------------------------------------------
 
 
 # --- fork -------------------------------------------------------------------------------------

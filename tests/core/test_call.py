@@ -1,8 +1,7 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
 from forbear import FailureKind, Fixed, Reason, RetryPolicy
-from forbear.core.call import SENT_BEFORE, Call, Rest
-from forbear.core.headers.ranges import Download
+from forbear.core.call import Call, Rest
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
 from forbear.core.request import Request
@@ -13,7 +12,6 @@ from ..failures import REFUSED, answer
 
 HERE, THERE = "http://here.example:80", "http://there.example:80"
 RESET = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError")
-DOWNLOAD = Download(0, None, None, '"a"', "")
 
 
 def a_call(now: float = 0.0) -> Call:
@@ -50,31 +48,11 @@ def test_the_story_of_a_call() -> None:
     assert call.waited() == 3.0
 
 
-def test_an_answer_that_is_accepted_is_no_failure() -> None:
-    """A 404 that nobody calls a failure; an error that the policy does not retry stays one."""
-    call = a_call()
-    call.status = 404
-    call.accept(1.0)
-    assert (call.last_failure, call.stop, call.history[0].status) == (None, None, 404)
-    call = a_call()
-    call.note_last(REFUSED, None, 1.0)
-    assert (call.last_failure, call.stop) == (REFUSED, None)
-
-
 def test_a_further_wait_is_added_to_the_one_that_was_decided() -> None:
     call = a_call()
     call.note(answer(503), 0.0, 1.0, "backoff")
     call.add_wait(2.0)
     assert call.waited() == 3.0
-
-
-def test_an_attempt_is_under_way_until_it_is_judged() -> None:
-    call = a_call()
-    assert (call.is_under_way, call.attempts, call.last_failure) == (True, 1, None)
-    call.sending(2.0)
-    assert (call.attempts, call.sent_at) == (2, 2.0)
-    call.note_last(answer(503), GiveUp(Reason.SERVER_SAID_NO), 3.0)
-    assert not call.is_under_way
 
 
 def test_kinds_of_attempts() -> None:
@@ -92,15 +70,6 @@ def test_kinds_of_attempts() -> None:
     call.note(RESET, 2.0, 0.0, "backoff")
     call.notes[Rest] = Rest("resume", 1, True, False, False, lambda status, lines: True)
     assert [call.kind_of(place, THERE) for place in range(3)] == [None, None, "resume"]
-
-
-def test_a_later_hop_goes_on_counting() -> None:
-    """The record of a redirected call numbers its attempts through."""
-    call = Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4)
-    call.attempts = call.notes[SENT_BEFORE] = 2
-    call.sending(0.0)
-    call.note_last(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
-    assert [each.number for each in record_from(call.story(1.0)).attempts] == [3]
 
 
 def test_a_story_is_final_if_more_must_not_be_added() -> None:

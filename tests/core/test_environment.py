@@ -74,12 +74,6 @@ def test_fields_change_a_preset(from_env):
     assert policy == expected.for_vendors("anthropic")
 
 
-def test_nothing_is_read_that_has_another_prefix(from_env, monkeypatch):
-    monkeypatch.setenv("FORBEAR_MAX_ATTEMPTS", "9")
-    monkeypatch.setenv("OTHER_RETRY_MAX_ATTEMPTS", "9")
-    assert from_env() == PLAIN
-
-
 @pytest.mark.parametrize(("name", "text", "says"), [
     ("MAX_ATTEMPTS", "three", "cannot be 'three': write a whole number, such as 5 ("),
     ("MAX_ATTEMPTS", "0", "(max_attempts must be at least 1, got 0; use max_attempts=1 to send"),

@@ -6,30 +6,7 @@ from typing import Any
 
 import pytest
 
-from forbear.core.request import carries_key
 from forbear.idempotency import IdempotencyKeys
-
-
-def test_the_defaults_are_those_of_the_design() -> None:
-    given = IdempotencyKeys()
-    assert repr(given) == "IdempotencyKeys()"
-    assert (given.header, given.style, given.profile) == ("Idempotency-Key", "raw", "generic")
-    assert (given.generate, given.recognise) == (True, ())
-    assert (given.lifetime, given.origins) == (86_400.0, None)
-    assert given.recognised == {"idempotency-key"}
-    assert given.covers("https://anywhere.example:443")
-
-
-def test_the_names_it_recognises_are_lower_case() -> None:
-    given = IdempotencyKeys(
-        header="X-Amz-Pay-Idempotency-Key", recognise=["X-Order-Key", "x-order-key"]
-    )
-    assert given.recognise == ("X-Order-Key", "x-order-key")
-    assert given.recognised == {"x-amz-pay-idempotency-key", "x-order-key"}
-    assert carries_key(
-        [("x-amz-pay-idempotency-key", "8e03978e40d543e8bc936894a57f9324")], given.recognised
-    )
-
 
 ORIGINS = [
     ("https://api.example.com", "https://api.example.com:443"),
@@ -55,11 +32,6 @@ def test_origins_are_kept_in_one_form() -> None:
         assert configured.covers(kept)
         assert not configured.covers("https://other.example:443")
         assert IdempotencyKeys(origins=[kept]) == configured  # the form is its own normal form
-
-
-def test_an_empty_set_of_origins_is_an_empty_set() -> None:
-    assert IdempotencyKeys(origins=()).origins == frozenset()
-    assert not IdempotencyKeys(origins=set()).covers("https://api.example.com:443")
 
 
 def test_what_is_no_origin_is_refused() -> None:

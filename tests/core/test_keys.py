@@ -6,7 +6,6 @@ out.
 
 import json
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ CORPUS = json.loads(
 )
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-HEX = UUID.replace("-", "")
 ZERO = "00000000-0000-0000-0000-000000000000"
 
 
@@ -97,32 +95,6 @@ def test_no_other_character_is_ever_sent_wherever_it_stands() -> None:
                     serialize(key, style=style)
 
 
-def test_spaces_are_kept_in_sf_string_and_refused_in_raw() -> None:
-    for key in [" ", " a", "a ", "a b", "a  b"]:
-        assert serialize(key, style="sf-string") == f'"{key}"'
-        with pytest.raises(ValueError, match='style="sf-string"'):
-            serialize(key)
-
-
-def test_nothing_is_repaired() -> None:
-    cases = [
-        ('"', "sf-string", r'"\""'), ("\\", "sf-string", r'"\\"'), ('\\"', "sf-string", r'"\\\""'),
-        ('"abc"', "sf-string", r'"\"abc\""'),
-        ('""', "raw", '""'),  # K1 has no opinion on quotes; S1 will not take it for a key
-        ("ABC", "raw", "ABC"),  # K3: not case-folded
-        ("a,b;c=d", "raw", "a,b;c=d"), ("a%20b", "raw", "a%20b"),
-    ]  # fmt: skip
-    for key, style, sent in cases:
-        assert serialize(key, style=style) == sent
-
-
-def test_the_limit_of_255_counts_the_key_and_not_its_quoting() -> None:
-    for style in STYLES:
-        assert len(serialize('"' * 255, style=style)) == (255 if style == "raw" else 2 * 255 + 2)
-        with pytest.raises(ValueError, match="at most 255 characters, got 256"):
-            serialize('"' * 256, style=style)
-
-
 def test_messages_never_repeat_a_key() -> None:
     for key in ["", "s3cret-\x07-s3cret", "s3cret" * 50, "s3cretü", "s3cret s3cret\n"]:
         for style in STYLES:
@@ -185,13 +157,6 @@ def test_parse_is_strict() -> None:
             parse(value)
 
 
-def test_the_empty_string_parses_but_is_no_usable_key() -> None:
-    assert parse_item('""') == ""
-    assert parse_item('"";v=1') == ""
-    with pytest.raises(ValueError, match="parses but is no usable key"):
-        parse(' "" ')
-
-
 def test_a_hostile_value_takes_linear_time() -> None:
     cases = [
         '"' + "\\\\" * 50_000, '"a"' + ";a=1" * 25_000 + "!", '"a";v=' + "1" * 100_000,
@@ -218,16 +183,6 @@ ACCEPTED = [
     ("repeatability", UUID), ("repeatability", UUID.upper()),
     ("repeatability", ZERO),  # only Google's documentation refuses it
 ]  # fmt: skip
-REFUSED = [
-    ("generic", "k" * 256), ("stripe", "k" * 256), ("stripe", ""), ("adyen", "k" * 65),
-    ("adyen", ""), ("adyen", "ü"), ("amazon-pay", "k" * 33), ("amazon-pay", UUID),
-    ("amazon-pay", "a.b"), ("amazon-pay", "a~b"), ("amazon-pay", "a+b"), ("amazon-pay", "é"),
-    ("amazon-pay", ""), ("worldline-direct", "k" * 41), ("worldline-direct", "kü"),
-    ("worldline-direct", ""), ("aws-client-token", "k" * 65), ("aws-client-token", "kü"),
-    ("google-request-id", ZERO),
-    *((profile, key) for profile in ('google-request-id', 'repeatability') for key in ('', 'order-17', HEX, '{' + UUID + '}', 'urn:uuid:' + UUID, UUID + '0', UUID[:-1], UUID[:-1] + 'g', UUID.replace('-', '_'), '8e03978e40d5-43e8-bc93-6894-a57f9324', UUID + ' ', UUID[:-1] + '４')),
-    *((profile, key) for profile in PROFILES for key in ("a b", "a\tb", "a\x00b", "a\r\nb", "a\x7fb") ),
-]  # fmt: skip
 
 
 def test_what_each_vendor_documents_is_accepted() -> None:
@@ -237,39 +192,7 @@ def test_what_each_vendor_documents_is_accepted() -> None:
         assert parse(serialize(key, style="sf-string", profile=profile)) == key
 
 
-def test_what_no_vendor_promises_to_take_is_refused() -> None:
-    for profile, key in REFUSED:
-        with pytest.raises(ValueError):
-            check_profile(key, profile)
-        with pytest.raises(ValueError):
-            serialize(key, profile=profile)
-
-
-def test_only_the_generic_profile_leaves_spaces_to_the_style() -> None:
-    """K2 allows "order 17" in sf-string; K5 asks K1 of every named vendor."""
-    for profile in PROFILES:
-        if profile == "generic":
-            assert serialize("order 17", style="sf-string", profile=profile) == '"order 17"'
-        else:
-            with pytest.raises(ValueError, match="visible ASCII"):
-                serialize("order 17", style="sf-string", profile=profile)
-
-
 # --- K6: generate -----------------------------------------------------------------------------
-
-
-def test_a_generated_key_is_acceptable_to_its_profile_in_both_styles() -> None:
-    for profile in PROFILES:
-        key = idempotency.generate(profile=profile)
-        assert serialize(key, profile=profile) == key
-        assert serialize(key, style="sf-string", profile=profile) == f'"{key}"'
-        written = uuid.UUID(key)  # an independent reader of both forms
-        assert (written.version, written.variant) == (4, uuid.RFC_4122)
-        assert key == (written.hex if profile == "amazon-pay" else str(written))
-
-
-def test_generated_keys_do_not_repeat() -> None:
-    assert len({idempotency.generate() for _ in range(1000)}) == 1000
 
 
 def test_only_post_and_patch_are_given_keys() -> None:
@@ -338,31 +261,6 @@ def test_which_requests_carry_a_key() -> None:
         raw = [(name.encode("utf-8"), value.encode("latin-1")) for name, value in lines]
         assert carries_key(raw) is is_key
         assert names_a_key(raw) is is_named
-
-
-def test_further_headers_hold_a_key_on_a_single_line() -> None:
-    cases = [
-        ([("X-Order-Key", "a")], True, True), ([("X-ORDER-KEY", "a")], True, True),
-        ([("X-Order-Key", " ")], False, False), ([("X-Order-Key", '""')], True, True),
-        ([("X-Order-Key", "a"), ("X-Order-Key", "b")], False, True),
-        ([("X-Order-Kez", "a")], False, False), ([("Idempotency-Key", "a")], True, True),
-        ([("Idempotency-Key", '""')], False, False),  # built-in names keep their own rule
-        ([("Repeatability-Request-ID", "a")], False, True),
-        ([("Repeatability-First-Sent", "a")], False, False),
-    ]  # fmt: skip
-    for lines, is_key, is_named in cases:
-        extra = frozenset(
-            {
-                "x-order-key",
-                "idempotency-key",
-                "repeatability-request-id",
-                "repeatability-first-sent",
-            }
-        )
-        for form in (lines, [(name.encode(), value.encode()) for name, value in lines]):
-            assert carries_key(form, extra) is is_key
-            assert names_a_key(form, extra) is is_named
-        assert carries_key([("X-Order-Key", "a")]) is False
 
 
 def test_the_recognised_names_are_those_of_the_rule() -> None:

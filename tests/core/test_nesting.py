@@ -41,18 +41,6 @@ def test_retries_above(name, value, retries):
         assert retries_above([(name.encode(), value.encode())]) == retries
 
 
-def test_the_highest_count_holds():
-    """Whoever retries, the request is a retry: an SDK's first sending may be a service's fourth."""
-    lines = [
-        ("x-stainless-retry-count", "0"), ("retry-attempt", "4"), ("x-envoy-attempt-count", "2"),
-    ]  # fmt: skip
-    assert retries_above(lines) == 3
-    assert retries_above([]) == 0
-    assert (
-        retries_above([("retry-attempt", "2"), ("retry-attempt", "5"), ("retry-attempt", "x")]) == 4
-    )
-
-
 @pytest.mark.parametrize(("name", "value", "seconds"), [
     ("x-envoy-expected-rq-timeout-ms", "15000", 15.0),  # Envoy's default for a route
     ("X-Envoy-Expected-Rq-Timeout-Ms", " 250 ", 0.25),
@@ -72,14 +60,6 @@ def test_seconds_for(name, value, seconds):
     assert seconds_for([(name, value)]) == pytest.approx(seconds)
     if value.isascii():
         assert seconds_for([(name.encode(), value.encode())]) == pytest.approx(seconds)
-
-
-def test_the_least_time_holds():
-    assert seconds_for([("grpc-timeout", "2S"), ("x-envoy-expected-rq-timeout-ms", "1500")]) == 1.5
-    assert (
-        seconds_for([("grpc-timeout", "1S"), ("grpc-timeout", "x"), ("grpc-timeout", "3S")]) == 1.0
-    )
-    assert seconds_for([]) == inf
 
 
 @pytest.mark.parametrize(("seconds", "margin", "left"), [

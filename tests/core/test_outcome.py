@@ -28,20 +28,6 @@ def test_retry_safety(failure, safety):
     assert failure.retry_safety is RetrySafety(safety)
 
 
-@pytest.mark.parametrize(("failure", "throttle"), [
-    (answer(429), True), (answer(429, 2.0, "retry-after"), True),
-    (answer(503, 2.0, "retry-after"), True), (answer(503), False),
-    (answer(403, 2.0, "x-ratelimit-reset"), True),
-    (answer(403, 2.0, "x-rate-limit-reset"), True), (answer(403, 2.0, "ratelimit"), True),
-    (answer(403, 2.0, "anthropic-ratelimit-tokens-reset"), True),
-    (answer(403, 2.0, "retry-after"), False), (answer(500), False),
-    (answer(500, 2.0, "retry-after"), False), (Failure(K.RESET, Phase.SENT), False),
-])  # fmt: skip
-def test_is_throttle(failure, throttle):
-    """429, a 503 that names a time, an exhausted quota."""
-    assert failure.is_throttle is throttle
-
-
 def test_is_timeout() -> None:
     for kind in sorted(K):
         timeouts = {"connect-timeout", "read-timeout", "write-timeout", "timeout", "pool"}
@@ -83,22 +69,6 @@ def test_a_failure_holds_no_exception() -> None:
 
 
 # --- facts of the request ---------------------------------------------------------------------
-
-
-def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
-    """Headers are looked at only if it matters: a call that succeeds never pays for it."""
-    looked: list[int] = []
-
-    class Counting(Request):
-        def header_lines(self) -> list[tuple[str, str]]:
-            looked.append(1)
-            return [("Idempotency-Key", "abc")]
-
-    facts = Counting("POST", "http://a:80")
-    assert looked == []
-    assert facts.keyed
-    assert facts.keyed
-    assert looked == [1]
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,6 @@ DEFAULTS: dict[str, Any] = {
 # --- defaults ---------------------------------------------------------------------------------
 
 
-def test_default() -> None:
-    """What is retried and how long without any setting is part of the promise."""
-    for field in sorted(DEFAULTS):
-        assert getattr(RetryPolicy(), field) == DEFAULTS[field]
-
-
 def test_every_field_has_its_default_checked() -> None:
     assert set(inspect.signature(RetryPolicy).parameters) == set(DEFAULTS)
 
@@ -58,9 +52,6 @@ def test_the_fields_for_type_checkers_are_those_of_the_policy() -> None:
     assert PolicyFields.__annotations__.keys() == set(RetryPolicy.FIELDS)
     for name, kind in PolicyFields.__annotations__.items():
         assert kind.__forward_arg__ == taken[name].annotation
-
-
-# --- what is refused --------------------------------------------------------------------------
 
 
 # --- what is taken ----------------------------------------------------------------------------
@@ -75,42 +66,10 @@ def test_an_empty_set_means_none_not_the_default() -> None:
             assert getattr(RetryPolicy(**{field: empty}), field) == frozenset()
 
 
-def test_unexecuted_statuses_are_retried_like_the_others() -> None:
-    policy = RetryPolicy(statuses={503}, unexecuted_statuses={429})
-    assert policy.statuses == {429, 503}
-    assert policy.replace(statuses=()).statuses == {429}
-
-
-def test_lists_and_tuples_become_sets() -> None:
-    policy = RetryPolicy(statuses=[503, 503, 429], methods=("GET",), failures=["refused"])  # type: ignore[arg-type]
-    assert policy.statuses == frozenset({429, 503})
-    assert policy.methods == frozenset({"GET"})
-    assert policy.failures == frozenset({FailureKind.REFUSED})
-    assert all(isinstance(kind, FailureKind) for kind in policy.failures)
-
-
-@pytest.mark.parametrize("field", ["total_timeout", "max_retry_after", "hint_spread"])
-def test_zero_means_zero(field: str) -> None:
-    """0 is no spelling of "no limit" or "default" (pitfall 53)."""
-    assert getattr(RetryPolicy(**{field: 0}), field) == 0
-
-
 def test_every_kind_is_either_retryable_or_never_retried() -> None:
     never = {"status", "pool", "certificate", "decoding", "permanent", "unknown"}
     assert {kind.value for kind in RETRYABLE_KINDS} == EVERY_RETRYABLE_KIND
     assert {kind.value for kind in FailureKind} == EVERY_RETRYABLE_KIND | never
-
-
-# --- replace ----------------------------------------------------------------------------------
-
-
-def test_replace_changes_what_is_named_and_nothing_else() -> None:
-    policy = RetryPolicy(max_attempts=7, statuses={503}, total_timeout=9.0)
-    other = policy.replace(max_attempts=2, total_timeout=None)
-    assert (other.max_attempts, other.total_timeout) == (2, None)
-    assert other.statuses == {503}
-    assert (policy.max_attempts, policy.total_timeout) == (7, 9.0)
-    assert policy.replace() == policy
 
 
 # --- a value ----------------------------------------------------------------------------------

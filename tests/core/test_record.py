@@ -8,15 +8,12 @@ import pytest
 
 from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.core.events import AttemptFailed, Event
-from forbear.core.outcome import Failure
 from forbear.httpx import RetryTransport
-from forbear.strategies import Phase
 from forbear.testing import FakeClock, ScriptedTransport
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0), hint_spread=0.0)
 SECRETS = ("hunter2", "s3cret", "/private", "token=", "key-of-mine", "user:", "Bearer", "scripted")
 URL = "https://user:hunter2@api.example:8443/private/path?token=s3cret#part"
-THROTTLED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429)
 
 
 def a_client(*steps: Any, **options: Any) -> httpx.Client:
@@ -35,43 +32,10 @@ def an_attempt(number: int, **fields: Any) -> AttemptRecord:
 # --- where it is found ------------------------------------------------------------------------
 
 
-def test_of_a_response_after_retries() -> None:
-    client = a_client((503, {"Retry-After": "2"}), "read_error", 200, gate=None)
-    record = record_of(client.get(URL))
-    assert record.origin == "https://api.example:8443"
-    assert (record.method, record.reason, record.elapsed) == ("GET", None, 3.0)
-    assert (record.waits, record.reasons, record.retries) == ((2.0, 1.0), ("503", "ReadError"), 2)
-    assert [attempt.number for attempt in record.attempts] == [1, 2, 3]
-    assert (record.attempts[2].status, record.attempts[2].failure) == (200, None)
-
-
-def test_of_a_plain_success() -> None:
-    """No notes were taken: one attempt, made up on demand."""
-    record = record_of(a_client(200).get(URL))
-    assert (record.method, record.retries, record.reason, record.waits) == ("GET", 0, None, ())
-    assert [attempt.status for attempt in record.attempts] == [200]
-    assert str(record) == "1 attempt, GET: no failure"
-
-
 def test_of_a_response_that_no_client_made() -> None:
     """httpx's response knows no request and no elapsed time yet, and says so by RuntimeError."""
     assert record_of(httpx.Response(404)) is None
     assert record_of(httpx.Response(200)) is None
-
-
-def test_of_the_librarys_own_exception() -> None:
-    """The exception is the library's, with the story attached and as a note (PEP 678)."""
-    with pytest.raises(httpx.ConnectError) as caught:
-        a_client("connect_error").get(URL)
-    record = record_of(caught.value)
-    assert record.reasons == ("ConnectError",) * 3
-    assert [attempt.phase for attempt in record.attempts] == [Phase.UNSENT] * 3
-    assert caught.value.__notes__ == [
-        "forbear: 3 attempts in 2 s, GET https://api.example:8443: ConnectError, ConnectError,"
-        " ConnectError; gave up: attempts-exhausted"
-    ]
-    twin = pickle.loads(pickle.dumps(caught.value))  # in another process
-    assert record_of(twin) == record
 
 
 class SdkError(Exception):
@@ -107,17 +71,6 @@ def test_of_what_an_sdk_makes_of_an_error(wrap: Any) -> None:
         except httpx.ConnectError as error:
             wrap(error)
     assert len(record_of(caught.value).attempts) == 3
-
-
-def test_of_what_an_sdk_makes_of_an_answer() -> None:
-    """The library's status error, or an exception of its own with the response on it."""
-    response = a_client(503).get(URL)
-    with pytest.raises(httpx.HTTPStatusError) as caught:
-        response.raise_for_status()
-    own: Any = SdkError("status 503")
-    own.response = response
-    for error in (caught.value, own):
-        assert record_of(error).reason is Reason.ATTEMPTS_EXHAUSTED
 
 
 def test_of_an_exception_that_never_went_through_forbear() -> None:

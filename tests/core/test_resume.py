@@ -173,16 +173,6 @@ def test_anything_else_is_not_the_rest(status, lines):
     assert (download.last, download.complete) == (999, 1000)
 
 
-def test_an_encoded_body_goes_on_in_the_same_encoding_only() -> None:
-    """The identity bytes are no continuation of gzip's, whatever the tag says."""
-    lines = (*WHOLE, ("Content-Encoding", "GZip"))
-    told = "bytes 4-999/1000"
-    gzip, br = rest(told, ("Content-Encoding", "gzip")), rest(told, ("Content-Encoding", "br"))
-    assert a_download(lines=lines).check_part(4, 206, gzip) is Part.CONTINUES
-    for answer in (rest(told), br):
-        assert a_download(lines=lines).check_part(4, 206, answer) is Part.OTHER
-
-
 def test_a_date_is_compared_where_it_was_the_validator() -> None:
     lines = (("Content-Length", "1000"), ("Last-Modified", NOON), ("Date", NOON_AND_1))
     told = ("Content-Range", "bytes 400-999/1000")
@@ -216,18 +206,6 @@ def test_nothing_but_the_end_was_missing() -> None:
     assert chunked.check_part(1000, 416, rest("bytes */1000")) is Part.COMPLETE
     assert chunked.check_part(1000, 416, rest("bytes */1000", tag='"v2"')) is Part.OTHER
     assert chunked.check_part(0, 416, (("Content-Range", "bytes */0"),)) is Part.OTHER
-
-
-def test_a_part_goes_on_as_that_part() -> None:
-    """Of bytes 10-99, with 5 given: 15-99."""
-    part = a_download(206, rest("bytes 10-99/1000"), (("Range", "bytes=10-99"),))
-    assert part.check_part(5, 206, rest("bytes 15-99/1000")) is Part.CONTINUES
-    assert part.check_part(5, 206, rest("bytes 15-999/1000")) is Part.OTHER
-    assert part.check_part(5, 206, rest("bytes 5-99/1000")) is Part.OTHER
-    unknown = a_download(206, rest("bytes 10-99/*"), (("Range", "bytes=10-99"),))
-    assert unknown.check_part(5, 206, rest("bytes 15-99/*")) is Part.CONTINUES
-    assert unknown.check_part(5, 206, rest("bytes 15-99/1000")) is Part.CONTINUES
-    assert unknown.check_part(6, 206, rest("bytes 16-99/2000")) is Part.OTHER
 
 
 def test_a_download_shows_no_header_value() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
-from forbear.core.policy_check import extremes, longest_hint, longest_waits
+from forbear.core.policy_check import extremes, longest_hint
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 
@@ -76,13 +76,6 @@ def test_a_schedule_that_answers_no_time_is_named(answer):
         ValueError, match=r"the backoff Broken\(\) returns (-1.0|nan|inf) for attempt 1"
     ):
         policy.worst_case(attempt_timeout=1.0)
-
-
-def test_only_as_many_waits_as_are_asked_for():
-    policy = RetryPolicy(max_attempts=4, backoff=Fixed(2.0))
-    assert longest_waits(policy, 2) == [2.0, 2.0]
-    assert longest_waits(policy, 9) == [2.0, 2.0, 2.0]
-    assert longest_waits(RetryPolicy.disabled(), 9) == []
 
 
 # --- the worst case ----------------------------------------------------------------------------

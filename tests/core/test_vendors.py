@@ -58,17 +58,6 @@ GEMINI_MINUTE = google(
     {"@type": "type.googleapis.com/google.rpc.Help", "links": []},
     {"@type": RETRY_INFO, "retryDelay": "26s"},
 )
-# platform.claude.com, "Rate limits".
-CLAUDE_CAP = {
-    "type": "error",
-    "error": {
-        "type": "rate_limit_error",
-        "message": "You have reached your API usage limits: your organization has crossed its"
-        " monthly API usage threshold, set based on your organization's API tier.",
-        "details": {"error_code": "enforced_spend_limit_reached"},
-    },
-    "request_id": "req_018EeWyXxfu5pfWkrYcMdjWG",
-}
 # help.openai.com 5955604; before 2026 the code was the type.
 OPENAI_QUOTA = {
     "error": {
@@ -123,11 +112,6 @@ def test_the_longest_of_several_delays_counts() -> None:
     assert said(google(*details), "google") == after(9.0)
 
 
-def test_a_detail_of_another_type_names_no_delay() -> None:
-    for kind in ["type.googleapis.com/google.rpc.ErrorInfo", "x/mygoogle.rpc.RetryInfo", 5, None]:
-        assert said(google({"@type": kind, "retryDelay": "5s"}), "google") is None
-
-
 @pytest.mark.parametrize(
     "quota",
     ["GenerateRequestsPerDayPerProjectPerModel-FreeTier", "DailyRequests"],
@@ -164,29 +148,7 @@ def test_openai_ends_where_money_is_used_up(error: dict[str, Any]) -> None:
     assert said({"error": error}, "openai") == NO
 
 
-@pytest.mark.parametrize("code", ["rate_limit_exceeded", "slow_down", None, 429, [], {}, ["x"]])
-def test_openai_says_nothing_where_a_wait_helps(code: object) -> None:
-    assert said({"error": {"type": "requests", "code": code}}, "openai") is None
-
-
-def test_anthropic_ends_at_the_monthly_cap_and_at_nothing_else() -> None:
-    assert said(CLAUDE_CAP, "anthropic") == NO
-    for details in [None, {}, {"error_code": ["enforced_spend_limit_reached"]}, "x"]:
-        error = {"type": "rate_limit_error", "message": "This would exceed …", "details": details}
-        assert said({"type": "error", "error": error}, "anthropic") is None
-
-
 # --- what is read at all ----------------------------------------------------------------------
-
-
-def test_only_the_vendors_that_were_named_are_heard() -> None:
-    bodies = {"anthropic": CLAUDE_CAP, "google": GEMINI_MINUTE, "openai": OPENAI_QUOTA}
-    assert {*bodies, "bedrock"} == {*VENDORS_WITH_BODY_HINTS}, "its hints are events only"
-    for vendor in bodies:
-        heard = [name for name, body in bodies.items() if said(body, vendor) is not None]
-        assert heard == [vendor]
-    assert said(OPENAI_QUOTA, "google", "openai") == NO
-    assert vendor_hint((), 429, JSON, json.dumps(OPENAI_QUOTA).encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -201,11 +163,6 @@ def test_only_the_vendors_that_were_named_are_heard() -> None:
 )  # fmt: skip
 def test_only_json_is_read(kind: str | None, is_read: bool) -> None:
     assert (said(OPENAI_QUOTA, kind=kind) is not None) is is_read
-
-
-def test_only_errors_are_read() -> None:
-    statuses = (200, 302, 399, 400, 503)
-    assert [status for status in statuses if said(OPENAI_QUOTA, status=status)] == [400, 503]
 
 
 def test_a_body_of_up_to_64_kib_is_read() -> None:
@@ -237,12 +194,6 @@ MALFORMED = {
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_body_is_no_hint(body: bytes) -> None:
     assert said(body) is None
-
-
-def test_numbers_of_any_size_stand_beside_the_word() -> None:
-    """int() refuses 5,000 digits, and float() makes infinity of a large exponent."""
-    for number in ["9" * 5000, "1e999", "-0.0", "1" + "0" * 400 + ".5"]:
-        assert said(GOOD.replace("null", number).encode()) == NO
 
 
 def test_reading_takes_no_longer_than_the_body_is() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forbear import Exponential, Fixed, Reason
+from forbear import Fixed, Reason
 from forbear.strategies import AwsStandard, Failure, RetryRefused, RetryStrategy, TokenBucket
 
 from ..failures import RESET, TIMEOUT, answer
@@ -108,25 +108,6 @@ def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("status", "delays"),
-    [
-        (500, [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]),
-        (429, [1.0, 2.0, 4.0, 8.0, 16.0, 20.0]),
-    ],
-    ids=["50 ms doubling", "1 s doubling after throttling"],
-)
-def test_it_waits_twice_as_long_each_time_up_to_20_s(status: int, delays: list[float]) -> None:
-    """0.05 × 2**8 = 12.8, then 25.6 is cut to 20."""
-    assert waits(a_strategy(max_attempts=99), *[answer(status)] * len(delays)) == delays
-
-
-def test_the_schedule_follows_each_failure() -> None:
-    """The number of the attempt counts for both: 0.05, 1 × 2, 0.05 × 4."""
-    strategy = a_strategy(max_attempts=99)
-    assert waits(strategy, RESET, answer(429), answer(500)) == pytest.approx([0.05, 2.0, 0.2])
-
-
-@pytest.mark.parametrize(
     ("failure", "delay", "source"),
     [
         # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
@@ -216,16 +197,6 @@ def test_both_ends_are_idempotent(first: str, second: str) -> None:
     assert strategy.bucket.tokens == 486
 
 
-def test_a_call_that_is_left_after_its_retries_were_sent_brings_nothing_back() -> None:
-    strategy = a_strategy()
-    token = strategy.acquire_initial_token(A, 0.0)
-    token.attempts = 1
-    strategy.refresh_token(token, RESET, 0.0, latest=1e9)
-    token.attempts = 2
-    strategy.release(token, 0.0)
-    assert strategy.bucket.tokens == 486
-
-
 def test_32_threads_never_overspend() -> None:
     """500 buys 35 retries at 14, and 10 are left: not one more, whoever comes first."""
     bucket = TokenBucket()
@@ -262,14 +233,3 @@ def test_repr_is_one_line_of_state() -> None:
     assert repr(strategy) == "<AwsStandard max_attempts=3 <TokenBucket 486/500>>"
     token = strategy.acquire_initial_token(A, 0.0)
     assert repr(token) == "<AwsToken after 0 attempts, delay 0 s>"
-
-
-def test_defaults() -> None:
-    """The numbers of the SDKs' standard mode."""
-    strategy = AwsStandard()
-    bucket = strategy.bucket
-    costs = bucket.cost, bucket.throttling_cost, bucket.timeout_cost
-    assert (strategy.max_attempts, bucket.capacity, costs) == (3, 500, (14, 5, 14))
-    assert (bucket.success_gain, bucket.returns_cost) == (1, True)
-    assert strategy.backoff == Exponential(base=0.05, cap=20.0, factor=2.0, jitter="full")
-    assert strategy.throttle_backoff == Exponential(base=1.0, cap=20.0, factor=2.0, jitter="full")

@@ -50,31 +50,6 @@ def answer(limit: ConcurrencyLimit, one: Woken, sent_at: float, now: float) -> N
     one.slot.free()
 
 
-def test_a_bulkhead_lets_as_many_go_as_it_was_told() -> None:
-    limit = ConcurrencyLimit(3, adaptive=False)
-    assert [one.found for one in fill(limit, 5)] == [True, True, True, False, False]
-    assert (limit.in_flight(), limit.waiting(), limit.lowest()) == (3, 2, 3)
-
-
-def test_who_comes_first_goes_first_and_alone_is_woken() -> None:
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, *others = fill(limit, 1_001)
-    for index, one in enumerate(others):
-        first.slot.free()
-        assert one.slot.is_taken
-        assert sum(other.times for other in others) == index + 1
-        first = one
-    assert [one.times for one in others] == [1] * 1_000
-
-
-def test_nobody_overtakes_the_queue() -> None:
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, second = fill(limit, 2)
-    first.slot.free()
-    assert Woken(limit).found is False
-    assert limit.ask(second.slot, NOW) == 0
-
-
 def test_who_leaves_the_queue_is_passed_over() -> None:
     limit = ConcurrencyLimit(1, adaptive=False)
     first, second, third = fill(limit, 3)
@@ -103,12 +78,6 @@ def test_a_full_queue_refuses() -> None:
     limit = ConcurrencyLimit(1, adaptive=False, max_waiting=1)
     assert [one.found for one in fill(limit, 3)] == [True, False, None]
     assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
-
-
-def test_scopes_do_not_wait_for_each_other() -> None:
-    limit = ConcurrencyLimit(1, adaptive=False)
-    assert [one.found for one in fill(limit, 2)] == [True, False]
-    assert Woken(limit, B).found
 
 
 @pytest.mark.parametrize("comes_next", ["reads", "enters", "asks", "is throttled"])
@@ -247,16 +216,6 @@ def test_slots_are_needed_where_calls_are_refused_for_want_of_one_too() -> None:
     assert limit.lowest() > 10
 
 
-def test_there_are_never_more_than_most_nor_fewer_than_least() -> None:
-    limit = ConcurrencyLimit(12, start=10, least=5)
-    assert grown(limit, 20) == 12
-    for k in range(10):
-        one = Woken(limit, now=NOW + 10 + k)
-        limit.throttled(one.slot, NOW + 10 + k, NOW + 10.5 + k)
-        one.slot.free()
-    assert limit.lowest() == 5
-
-
 def test_a_server_that_becomes_slow_gets_no_more() -> None:
     limit, other = ConcurrencyLimit(start=10), ConcurrencyLimit(start=10)
     before = grown(limit, 8), grown(other, 8)
@@ -297,16 +256,6 @@ def test_a_time_that_lasts_is_the_usual_one() -> None:
     for number in range(60):
         grown(limit, 1, seconds=0.25, now=NOW + 30 + number)
     assert grown(limit, 8, seconds=0.25, now=NOW + 100) > slow
-
-
-def test_who_waits_for_a_server_that_has_throttled_waits_on() -> None:
-    limit = ConcurrencyLimit(start=10)
-    grown(limit, 8)
-    sent = fill(limit, 100, now=NOW + 10)
-    limit.throttled(sent[0].slot, NOW + 10, NOW + 10.1)
-    before = limit.in_flight()
-    limit.ask(sent[-1].slot, NOW + 20)
-    assert limit.in_flight() == before
 
 
 def a_call(limits: Limits, tenant: str = "one") -> Call:
@@ -454,27 +403,6 @@ def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
         call.sent_to = origin
         limits.observe(call, failures.answer(429), NOW + 0.1)
         assert limit.lowest() == slots
-
-
-def test_a_clock_of_coarse_ticks_does_not_stop_the_growth() -> None:
-    limit = ConcurrencyLimit(start=10)
-    grown(limit, 8, seconds=0.0)
-    before = grown(limit, 8, now=NOW + 10, seconds=0.0015)
-    assert grown(limit, 8, now=NOW + 20, seconds=0.0015) > before
-
-
-def test_a_slot_that_is_given_back_while_others_are_counted_is_not_lost() -> None:
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, second = fill(limit, 2)
-
-    class Scopes(dict[Any, Any]):
-        def values(self) -> Any:
-            first.slot.free()
-            return super().values()
-
-    limit._scopes = Scopes(limit._scopes)
-    limit.in_flight()
-    assert second.times == 1
 
 
 def test_a_scope_that_is_not_used_is_forgotten() -> None:

@@ -5,9 +5,7 @@ Who is held when a call asks is in test_limits.py.
 
 from itertools import chain
 
-import pytest
-
-from forbear.addons.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+from forbear.addons.cooldown import MOST_KEYS, PACE, Cooldown
 from forbear.limits.scopes import EVERYBODY, credential_of
 
 from ..processes import python
@@ -28,12 +26,6 @@ def test_the_longest_time_holds() -> None:
         assert cooldown.left(A, b"one", NOW) == left
     assert cooldown.left(B, b"one", NOW) == 0.0
     assert cooldown.left(A, b"one", NOW + 8) == 0.0
-
-
-def test_no_server_can_be_left_alone_for_ever() -> None:
-    cooldown = a_cooldown()
-    cooldown.begin(A, EVERYBODY, 2_147_483_648.0, NOW)
-    assert cooldown.left(A, EVERYBODY, NOW) == LONGEST
 
 
 def test_headers_in_octets_are_the_same_credential() -> None:
@@ -68,33 +60,11 @@ def test_a_caller_queues_behind_those_of_its_own_credential_and_behind_everybody
     assert cooldown.queue(A, b"one", NOW) == 2 * PACE
 
 
-def test_a_new_cooldown_has_a_new_queue() -> None:
-    cooldown = a_cooldown()
-    cooldown.begin(A, EVERYBODY, 1.0, NOW)
-    for _ in range(100):
-        cooldown.queue(A, EVERYBODY, NOW)
-    cooldown.begin(A, EVERYBODY, 1.0, NOW + 2)
-    assert cooldown.queue(A, EVERYBODY, NOW + 2) == 0.0
-
-
 def test_threads_get_different_places() -> None:
     cooldown = a_cooldown()
     cooldown.begin(A, EVERYBODY, 60.0, NOW)
     places = in_threads(8, lambda n: [cooldown.queue(A, EVERYBODY, NOW) for _ in range(100)])
     assert len(set(chain(*places))) == 800
-
-
-@pytest.mark.parametrize(("mode", "quiet"), [("all", False), ("retries", True)])
-def test_quiet_and_idle_are_back_when_the_last_one_is_over(mode: str, quiet: bool) -> None:
-    """Where only retries are held, first attempts need never ask."""
-    cooldown = a_cooldown(mode)
-    assert (cooldown.quiet, cooldown.is_idle) == (True, True)
-    cooldown.begin(A, EVERYBODY, 5.0, NOW)
-    cooldown.begin(B, EVERYBODY, 7.0, NOW)
-    assert cooldown.left(A, EVERYBODY, NOW + 6) == 0.0
-    assert (cooldown.quiet, cooldown.is_idle) == (quiet, False)
-    assert cooldown.left(A, EVERYBODY, NOW + 7) == 0.0
-    assert (cooldown.quiet, cooldown.is_idle) == (True, True)
 
 
 def test_the_keys_kept_are_bounded() -> None:

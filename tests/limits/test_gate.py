@@ -125,14 +125,6 @@ def test_good_responses_make_an_origin_healthy_again(retry: bool, needed: int) -
     assert gate.is_healthy(HERE)
 
 
-def test_calls_whose_retries_succeed_leave_an_origin_healthy() -> None:
-    """As in front of a rate limit that is met by a script, or of one bad replica of two in turn."""
-    gate = Gate()
-    for now in range(100):
-        assert gate.fails(now)
-        gate.answers(now, retry=True)
-
-
 # Share.
 
 
@@ -249,18 +241,6 @@ def test_where_all_retries_are_sent_each_good_response_releases_a_held_call() ->
     assert gate.asks(place, now) == 0.0
 
 
-def test_a_retry_that_fails_counts_only_if_nobody_was_answered_meanwhile() -> None:
-    gate = Gate()
-    gate.fails(0)
-    gate.answers(1.5)
-    for now in (3, 4, 5, 6):
-        gate.bad(HERE, now, now, 1.0, 1.0)  # the attempt before it was sent at 1.0
-    assert gate.is_healthy(HERE)
-    for now in (7, 8, 9):  # 3.9 - 1 + 0.35 are left
-        gate.bad(HERE, now, now, 1.0, 2.0)
-    assert not gate.is_healthy(HERE)
-
-
 # Hold.
 
 
@@ -290,15 +270,6 @@ def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
     assert gate.asks(sooner, 1.3) == 0.0
     assert sooner.cause is Cause.HEALTHY
     assert gate.held(HERE) == 1
-
-
-def test_where_nothing_new_is_sent_a_good_retry_lets_two_go() -> None:
-    gate = Gate()
-    gate.is_dead(0)
-    places = [gate.holds(0) for _ in range(4)]
-    gate.answers(2, retry=True)
-    assert [gate.asks(place, 2) for place in places[:3]] == [0.0, 0.0, pytest.approx(0.3)]
-    assert places[1].cause is Cause.GOOD_RETRY
 
 
 def test_a_process_that_goes_on_sending_lets_new_answers_decide() -> None:
@@ -414,15 +385,6 @@ def test_probes_come_sooner_where_attempts_succeed_and_begin_anew_once_all_is_we
     assert gate.turn(place, 100.1, lambda: 1.0) == pytest.approx(0.5)
     assert gate.turn(place, 101.2, lambda: 1.0) == pytest.approx(0.05), "1 s, and a quarter at most"
     assert gate.turn(place, 101.25, lambda: 1.0) == 0.0
-
-
-def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
-    gate = Gate()
-    for sent_at in (0.0, 0.01, 0.02):
-        gate.bad(HERE, 0.1, sent_at, 1.0)
-    place = gate.holds(0.1)
-    assert gate.asks(place, 0.9) == pytest.approx(0.12), "the last was sent at 0.02: due at 1.02"
-    assert gate.asks(place, 1.02) == 0.0
 
 
 def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> None:
@@ -572,17 +534,6 @@ def test_where_held_calls_pile_up_a_new_queue_begins_only_when_nobody_is_answere
     gate.answers(2.5)
     assert gate.may_hold(3.4) is None
     assert gate.may_hold(3.6) is not None
-
-
-def test_a_queue_that_is_served_is_not_refused() -> None:
-    """Two held calls are not more than go in two seconds, at 3 in the mean of three."""
-    gate = Gate()
-    gate.is_dead(0)
-    places = [gate.holds(0) for _ in range(5)]
-    gate.answers(2.0, times=2, retry=True)
-    assert [gate.asks(place, 2.0) for place in places[:4]] == [0.0] * 4
-    gate.fails(2.1, times=3)
-    assert gate.may_hold(2.2) is not None
 
 
 def test_a_queue_that_was_served_a_while_ago_is_refused() -> None:

@@ -81,20 +81,6 @@ def test_a_retry_that_is_free_asks_for_nothing() -> None:
     assert budget.asked == []
 
 
-def test_more_is_asked_for_when_half_of_a_lease_is_spent_and_once() -> None:
-    budget = Asking()
-    lent(budget, A, 0.0, size=11)
-    for _ in range(4):
-        assert budget.spend(A, 1.0, 0.5)
-    assert budget.asked == []
-    for _ in range(6):  # while the round trip is under way
-        assert budget.spend(A, 1.0, 0.5)
-    report = borrow(budget)
-    assert (report.owed, report.left) == (0, 0.0)
-    budget.lend(report, 9, 8_000)
-    assert budget.tokens(A, 0.5) == 9
-
-
 def test_no_more_is_spent_in_advance_than_the_fallback_holds() -> None:
     """burst 2, and no lease comes: two retries, and then none, however much time the fallback has
     to fill again. Else an outage would earn each process of a fleet an allowance of its own.
@@ -155,16 +141,6 @@ def test_a_refund_never_makes_a_lease_larger() -> None:
     for _ in range(3):
         budget.refund(A, 1.0)
     assert budget.tokens(A, 0.0) == 3  # the one that was repaid is given back too
-
-
-def test_each_origin_has_its_own_unless_one_is_for_all() -> None:
-    apart, together = Asking(), Asking("transport")
-    for budget in (apart, together):
-        lent(budget, A, 0.0, size=3)
-    assert apart.tokens(B, 0.0) == 0
-    assert together.tokens(B, 0.0) == 2
-    assert together.spend(B, 2.0, 0.0)
-    assert together.tokens(A, 0.0) == 0
 
 
 def test_scopes_are_bounded() -> None:
@@ -276,16 +252,6 @@ def test_threads_count_together() -> None:
     assert borrow(budget).calls == 40_000
 
 
-def test_a_call_that_ends_after_the_quiet_is_counted_with_the_next_ones() -> None:
-    """It began while nothing was wrong; meanwhile another call has borrowed."""
-    budget = Asking()
-    assert lent(budget, A, 0.0, size=1).calls == 0
-    budget.count_call()
-    budget.deposit(A, 10.0)
-    budget.spend(A, 1.0, 20.0)
-    assert borrow(budget).calls == 2
-
-
 # --- lost and found ---------------------------------------------------------------------------
 
 
@@ -303,13 +269,6 @@ def test_a_budget_of_this_process_stands_in() -> None:
     assert budget.spend(A, 1.0, 1.0)
     budget.refund(A, 1.0)
     assert budget.tokens(A, 1.0) == 1
-
-
-def test_what_was_spent_in_advance_the_fallback_has_paid() -> None:
-    budget = Asking()
-    budget.spend(A, 1.0, 0.0)
-    budget.lose(0.1)
-    assert [budget.spend(A, 1.0, 0.2) for _ in range(2)] == [True, False]
 
 
 def test_each_edge_is_reported_once() -> None:

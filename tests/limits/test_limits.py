@@ -127,40 +127,6 @@ def test_a_scope_that_fails_means_the_origin() -> None:
     assert isinstance(call.notes[PLUGIN_ERROR], ZeroDivisionError)
 
 
-class Counting:
-    """A budget that counts calls."""
-
-    quiet, hinted_cost, counts_calls = True, 0.25, True
-
-    def __init__(self) -> None:
-        self.calls = self.spent = 0
-
-    def count_call(self) -> None:
-        self.calls += 1
-
-    def deposit(self, scope: str, now: float) -> None:
-        self.calls += 1
-
-    def spend(self, scope: str, cost: float, now: float) -> bool:
-        self.spent += 1
-        return True
-
-    def refund(self, scope: str, cost: float) -> None: ...
-
-
-def test_a_budget_counts_every_call_and_is_asked_after_all_else_allows_the_retry() -> None:
-    budget = Counting()
-    limits = limits_of(budget=budget)
-    assert limits.counts_calls
-    limits.count_call()
-    call = told(limits, RESET)
-    assert budget.calls == 2
-    assert planned(call, RESET) == (0.0, "backoff")
-    call.deadline_at = NOW
-    assert planned(sent(call, RESET), RESET).reason is Reason.DEADLINE
-    assert budget.spent == 1
-
-
 # --- breaker ----------------------------------------------------------------------------------
 
 TROUBLE = {
@@ -243,44 +209,6 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> No
     sent(call, failure, NOW + 10)
     assert breaker.state(A, NOW + 10) is HALF_OPEN
     assert breaker.refused_for(A, NOW + 10) == 0
-
-
-def test_a_retry_that_is_a_probe_and_fails_is_paid_for() -> None:
-    """The server had the request: like any retry that fails."""
-    budget = a_budget()
-    limits = limits_of(budget=budget, breaker=CircuitBreaker(1, failure_rate=None, open_for=10.0))
-    call = told(limits, RESET, backoff=Fixed(10.0))
-    planned(call, RESET)
-    limits.admit(call, NOW + 10)
-    sent(call, RESET, NOW + 10)
-    limits.leave(call, NOW + 10)
-    assert budget.tokens(A, NOW) == 19
-
-
-def test_a_retry_that_another_calls_probe_has_shut_out_is_refused_and_refunded() -> None:
-    budget, breaker = a_budget(), CircuitBreaker(1, failure_rate=None, open_for=10.0)
-    limits = limits_of(budget=budget, breaker=breaker)
-    call = told(limits, RESET, backoff=Fixed(10.0))
-    planned(call, RESET)
-    assert breaker.admit(A, NOW + 10).permit
-    assert refusal(limits.admit, call, NOW + 10)[:2] == (Reason.CIRCUIT_OPEN, False)
-    limits.leave(call, NOW + 10)
-    assert budget.tokens(A, NOW) == 20
-
-
-def test_a_success_that_was_sent_before_the_circuit_opened_ends_no_row_of_failures() -> None:
-    """It says how the origin was, not how it is."""
-    breaker = CircuitBreaker(2, failure_rate=None, open_for=10.0)
-    limits = limits_of(breaker=breaker)
-    late = a_call(limits)
-    late.sending(NOW)
-    for now in (NOW + 1, NOW + 1):
-        sent(a_call(limits), RESET, now)
-    sent(begun(limits, now=NOW + 11)[0], None, NOW + 11)
-    sent(a_call(limits), RESET, NOW + 12)
-    limits.observe(late, None, NOW + 13)
-    sent(a_call(limits), RESET, NOW + 14)
-    assert breaker.state(A, NOW + 14) is OPEN
 
 
 # --- cooldown: who is held --------------------------------------------------------------------
@@ -602,20 +530,6 @@ def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent() -> None:
             gate.bad(unhealthy, NOW, sent_at=NOW, weight=3.0)
         why = refusal_of_hedge(limits, call, NOW)
         assert (call.origin, why) == (chosen, None) if chosen else why == "origin-unhealthy"
-
-
-def test_a_call_is_held_for_its_patience_after_its_backoff() -> None:
-    """Two and ten seconds; without patience it is sent into the outage."""
-    gate = RetryGate()
-    limits = limits_of(gate=gate)
-    for patience, is_held in ((None, False), (10.0, True)):
-        for _ in range(3):
-            call = told(limits, RESET, patience=patience, backoff=Fixed(2.0))
-            told(limits, answer(503))
-        assert planned(call, RESET) == (2.0, "backoff")
-        assert gate.held(A) == is_held
-    assert call.hold is not None
-    assert (call.hold.ready_at, call.hold.until) == (NOW + 2, NOW + 12)
 
 
 @pytest.mark.parametrize(

@@ -26,41 +26,8 @@ def origins():
     return Origins(WRITTEN)
 
 
-def test_origins_are_kept_in_the_one_form_that_is_compared():
-    listed = Origins(["HTTPS://A.example.com", "http://b.example.com:8080"]).listed
-    assert listed == ("https://a.example.com:443", "http://b.example.com:8080")
-
-
-def test_a_call_begins_at_the_origin_it_names(origins):
-    assert origins.first(B, 0.0, nobody) == (B, 0.0)
-    assert origins.quiet
-
-
-def test_while_that_is_refused_at_the_first_one_listed_that_is_not(origins):
-    assert origins.first(B, 0.0, refusing(b=5)) == (A, 0.0)
-    assert origins.first(B, 0.0, refusing(a=2, b=5)) == (C, 0.0)
-
-
 def test_if_all_are_refused_the_soonest_is_told(origins):
     assert origins.first(A, 0.0, refusing(a=9, b=4, c=6)) == (B, 4)
-
-
-def test_an_origin_that_rests_is_passed_over_while_another_is_free(origins):
-    origins.rest(A, 10.0, 0.0, longest_wait=60)
-    assert not origins.quiet
-    assert origins.first(A, 9.9, nobody) == (B, 0.0)
-    assert origins.first(A, 9.9, refusing(b=1, c=1)) == (A, 0.0)
-    assert origins.first(A, 10.0, nobody) == (A, 0.0)
-    assert origins.quiet
-
-
-def test_a_year_is_an_hour_to_the_calls_to_come(origins):
-    """And longer than any call waits, to those that are on their way."""
-    origins.rest(A, 31_536_000, 0.0, longest_wait=60)
-    assert origins.next(B, (A, B), 0.0, refusing(c=9e9), fresh=0, again=1) == (B, 1)
-    assert origins.next(B, (A, B), 0.0, refusing(b=9e9, c=9e9), fresh=0, again=1) == (A, 3660)
-    assert origins.first(A, 3659.9, nobody) == (B, 0.0)
-    assert origins.first(A, 3660.0, nobody) == (A, 0.0)
 
 
 def test_an_origin_that_is_not_listed_stands_for_itself(origins):
@@ -100,20 +67,6 @@ def test_in_turn():
 def test_the_next_one_after_a_failure(origins, after, tried, refused, expected):
     """With nothing to wait for before a fresh origin, and 2 s before one that was tried."""
     assert origins.next(after, tried, 0.0, refusing(**refused), fresh=0.0, again=2.0) == expected
-
-
-def test_an_origin_that_asked_to_be_left_alone_is(origins):
-    """a for 30 s from 0, b for 4 s: at 1 the others are c, at once, then b, after 3 s."""
-    origins.rest(A, 30.0, 0.0, longest_wait=60)
-    origins.rest(B, 4.0, 0.0, longest_wait=60)
-    assert origins.next(A, {A}, 1.0, nobody, fresh=0.5, again=0.5) == (C, 0.5)
-    assert origins.next(A, {A}, 1.0, refusing(c=20), fresh=0.5, again=0.5) == (B, 3.0)
-
-
-def test_the_longer_wish_counts(origins):
-    origins.rest(A, 30.0, 0.0, longest_wait=60)
-    origins.rest(A, 5.0, 0.0, longest_wait=60)
-    assert origins.first(A, 6.0, nobody) == (B, 0.0)
 
 
 @given(

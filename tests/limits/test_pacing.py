@@ -93,21 +93,6 @@ def ask(pacing: Pacing, count: int, now: float = NOW, longest: float = 60.0) -> 
     return [pacing.turn(Turn(now), A, longest, now) for _ in range(count)]
 
 
-def test_nobody_waits_where_nothing_is_known_or_much_is_left() -> None:
-    pacing = Pacing()
-    assert ask(pacing, 50) == [0.0] * 50
-    shown(pacing, 80, 10)
-    assert ask(pacing, 50) == [0.0] * 50
-    assert pacing.waiting() == 0
-
-
-def test_what_is_under_way_has_used_its_share_already() -> None:
-    pacing = Pacing(reserve=0.0)
-    shown(pacing, 5, 10)
-    waits = ask(pacing, 8)
-    assert waits == [0.0] * 5 + [pytest.approx(ASKS_AGAIN + n / 1_000) for n in (1, 2, 3)]
-
-
 def sent_at(pacing: Pacing, calls: int, until: float) -> list[float]:
     """When each of some calls is sent that all ask at once; their responses show nothing new."""
     turns = [Turn(NOW) for _ in range(calls)]
@@ -143,25 +128,12 @@ def test_those_who_wait_go_at_once_if_all_of_them_fit() -> None:
     assert sent_at(pacing, 8, NOW + 10)[-1] < 5 * ASKS_AGAIN
 
 
-def test_where_nothing_is_left_all_wait_for_the_end() -> None:
-    pacing = Pacing()
-    shown(pacing, 0, 10)
-    times = sent_at(pacing, 3, NOW + 60)
-    assert all(10 <= at <= 10 + ROUNDING for at in times)
-
-
 def test_what_grows_again_holds_nobody() -> None:
     pacing = Pacing()
     shown(pacing, 0, 10)
     assert all(wait > 0 for wait in ask(pacing, 5))
     shown(pacing, 90, 10, NOW + 1)
     assert ask(pacing, 5, NOW + 1) == [0.0] * 5
-
-
-def test_a_window_that_is_over_holds_nobody() -> None:
-    pacing = Pacing()
-    shown(pacing, 0, 10)
-    assert ask(pacing, 5, NOW + 11.5) == [0.0] * 5
 
 
 def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down() -> None:

@@ -38,7 +38,6 @@ pytestmark = pytest.mark.release
 ORIGIN = "http://a:80"
 UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
-SLACK = 1e-9
 CORPUS = Path(__file__).parents[1] / "corpus" / "retry_safety.json"
 ANSWERED = [
     case
@@ -126,42 +125,6 @@ def failure_of(call: Call, outcome: Any) -> Failure | None:
         return None
     lines = [*(() if hint is None else (("Retry-After", str(hint)),)), *more]
     return answered(call.policy, status, lines, lambda: UTC, flagged=flagged)
-
-
-def cap_of(backoff: Any) -> float:
-    if isinstance(backoff, Fixed):
-        return backoff.seconds
-    return max(backoff.cap, backoff.fast_first or 0.0)  # type: ignore[no-any-return]
-
-
-@given(policies, requests, deadlines, outcomes, st.integers())
-def test_the_laws_of_waits_and_of_safety(policy, request, deadline_at, steps, seed):
-    """Waits: in [0, cap] without a hint, with one that time and its spread, never past the deadline,
-    never more attempts than allowed. Safety: a retry follows only what was not sent, or a request that is safe
-    to repeat, and never an explicit no.
-    """
-    method, headers = request
-    limits = limits_of(random=Random(seed).random)
-    call = Call(policy, Request(method, ORIGIN, headers), limits, 0.0, policy.max_attempts)
-    call.deadline_at = deadline_at
-    calls = Calls()
-    start = calls.clock.monotonic()
-    call.deadline_at += start
-    calls.play(call, steps)
-    longest = max(cap_of(policy.backoff), cap_of(policy.throttle_backoff or policy.backoff))
-    for failure, now, verdict in calls.judged:
-        if type(verdict) is not SendAgain:
-            continue
-        delay, hint = verdict.delay, failure.hint.delay
-        if hint:
-            assert hint <= delay <= hint + policy.hint_spread * max(hint, 1.0) + SLACK
-            assert hint <= policy.max_retry_after
-        else:
-            assert 0 <= delay <= longest
-        assert now + delay < call.deadline_at
-        assert failure.phase is Phase.UNSENT or method in policy.methods or headers
-        assert failure.hint.should_retry is not False
-    assert call.attempts == len(call.history) <= policy.max_attempts
 
 
 @given(policies, requests, deadlines, outcomes, st.floats(0, 4), st.integers())

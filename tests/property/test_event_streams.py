@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 
 import httpx
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,84 +147,3 @@ def test_each_event_is_handed_over_once_and_whole(events, steps, size):
         assert parsed(bytes(got)) == server.due
     assert all(body.closed for body in server.bodies)
     assert all(seconds == 0 or seconds >= 0.3 for seconds in clock.sleeps)
-
-
-class Anything(httpx.BaseTransport):
-    """Sends its responses in turn and without end, whatever is asked for.
-
-    The data of an event is the number of the request, and that of the event in its response.
-    """
-
-    def __init__(self, responses, size):
-        self._responses, self._size, self.requests = responses, size, 0
-
-    def handle_request(self, request):
-        number, self.requests = self.requests, self.requests + 1
-        status, events, cut, breaks = self._responses[number % len(self._responses)]
-        body = b""
-        for at, (name, has_data, end) in enumerate(events):
-            lines = [f"data: {number}.{at}"] if has_data else [": none"]
-            lines += [] if name is None else [f"id: {name}"]
-            body += "".join(line + end for line in [*lines, ""]).encode()
-        stream = Pieces(body[:cut], self._size, breaks)
-        return httpx.Response(status, headers=SSE, stream=stream)
-
-
-def handed_over(got: bytes) -> list[tuple[int, int, str]]:
-    """Request, place in its response, and id of each whole event."""
-    found, data, name = [], "", ""
-    for line in re.split("\r\n|\r|\n", got.decode())[:-1]:
-        if line.startswith("data: "):
-            data = line[6:]
-        elif line.startswith("id: ") and "\0" not in line:
-            name = line[4:]
-        elif not line:
-            if data:
-                number, _, at = data.partition(".")
-                found.append((int(number), int(at), name))
-            data = name = ""
-    return found
-
-
-KNOWN = ["1", "2", "3", "4"]
-anything = st.tuples(
-    st.sampled_from([200, 200, 200, 200, 503, 204]),
-    st.lists(
-        st.tuples(
-            st.sampled_from([*KNOWN, *KNOWN, None, "", "n\0l"]),
-            st.sampled_from([True, True, True, False]),
-            st.sampled_from(["\n", "\r", "\r\n"]),
-        ),
-        max_size=5,
-    ),
-    st.integers(0, 120),
-    st.booleans(),
-)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@settings(max_examples=200)
-@given(st.lists(anything, min_size=1, max_size=5), st.sampled_from([1, 3, 64]))
-def test_no_server_makes_an_event_come_twice_or_is_asked_without_end(responses, size):
-    """One that ignores Last-Event-ID, repeats ids, breaks anywhere; in one response ids are its own."""
-    server, got = Anything(responses, size), bytearray()
-    transport = RetryTransport(
-        server, policy=RetryPolicy(max_attempts=3, backoff=Fixed(0.0)), gate=None,
-        event_streams=EventStreams(resume=True), clock=FakeClock(), random=lambda: 0.5,
-    )  # fmt: skip
-    with httpx.Client(transport=transport) as client:
-        try:
-            with client.stream("GET", "http://feed.example.com/") as response:
-                for chunk in response.iter_raw():
-                    got += chunk
-                    assert len(got) < 100_000, "it goes on without end"
-        except httpx.TransportError:
-            pass  # a break that nothing could follow, or an event that comes again
-    events = handed_over(bytes(got))
-    places = [(number, at) for number, at, _ in events]
-    assert places == sorted(set(places))
-    first = {}
-    for number, _, name in events:
-        assert not name or first.setdefault(name, number) == number, events
-    assert server.requests <= 3 * (len(KNOWN) + 1)
