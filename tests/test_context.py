@@ -21,8 +21,6 @@ from forbear.engine.current import CURRENT, scope_of_call
 from forbear.testing import FakeClock, ScriptedTransport, disabled, record
 from forbear.testing.clock import Everywhere
 
-from .threads import hasty, in_threads
-
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=5, backoff=Fixed(1.0), hint_spread=0.0)
 
@@ -148,20 +146,6 @@ async def test_a_block_is_entered_with_async_with_too(asked: Asked) -> None:
     assert CURRENT.get() is None
 
 
-def test_fields_that_are_remembered_are_told_from_those_that_only_equal_them(asked: Asked) -> None:
-    """1 == True, and a list cannot be looked up."""
-    with forbear.override(max_attempts=1):
-        assert asked.get() == 1
-    with pytest.raises(TypeError):
-        forbear.override(max_attempts=True)
-    for _ in range(2):
-        with forbear.override(statuses=[404]):
-            assert asked.get() == 1
-    other = Asked(policy=POLICY.replace(max_attempts=3))
-    with forbear.override(backoff=Fixed(2.0)):
-        assert (asked.get(), other.get()) == (5, 3)
-
-
 # --- decorators -------------------------------------------------------------------------------
 
 
@@ -190,18 +174,6 @@ async def test_a_decorated_coroutine_function(asked: Asked) -> None:
     assert CURRENT.get() is None
     assert await waiting == 2
     assert await asked.aget() == 5
-
-
-def test_a_decorated_deadline_begins_with_each_call() -> None:
-    clock = FakeClock()
-
-    @forbear.deadline(2.0, clock=clock)
-    def left() -> float:
-        return seconds_left(clock)
-
-    assert left() == 2.0
-    clock.advance(100.0)
-    assert left() == 2.0
 
 
 # --- deadlines --------------------------------------------------------------------------------
@@ -247,24 +219,6 @@ def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked: A
     with forbear.deadline(60.0):
         assert asked.get({"backoff": Fixed(25.0), "max_attempts": 9}) == 3
     assert asked.clock.sleeps == [25.0, 25.0]
-
-
-def test_the_earlier_of_deadline_and_total_timeout_holds(asked: Asked) -> None:
-    with forbear.deadline(10.0, clock=asked.clock):
-        assert asked.get({"total_timeout": 1.5}) == 2
-    with forbear.deadline(1.5, clock=asked.clock):
-        assert asked.get({"total_timeout": 10.0}) == 2
-
-
-def test_override_and_deadline_do_not_undo_each_other(asked: Asked) -> None:
-    for blocks in [
-        (forbear.override(max_attempts=3), forbear.deadline(1.5, clock=asked.clock)),
-        (forbear.deadline(1.5, clock=asked.clock), forbear.override(max_attempts=3)),
-    ]:
-        with record() as events, blocks[0], blocks[1]:
-            response = asked.client.get(URL)
-        assert record_of(response).reason is forbear.Reason.DEADLINE
-        assert events.names == ["attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
 
 
 # --- where a block is seen --------------------------------------------------------------------
@@ -352,37 +306,6 @@ async def test_a_task_that_outlives_its_block_keeps_it(asked: Asked) -> None:
     assert found == [2]
 
 
-# --- one block used by many -------------------------------------------------------------------
-
-
-def test_a_block_can_be_entered_again_and_within_itself(asked: Asked) -> None:
-    """``GENTLE = forbear.override(max_attempts=2)`` at the top of a module is made to be used
-    often.
-    """
-    gentle = forbear.override(max_attempts=2)
-    for _ in range(2):
-        with gentle:
-            with gentle:
-                assert asked.get() == 2
-            assert asked.get() == 2
-        assert asked.get() == 5
-
-
-def test_one_block_serves_threads_that_overlap() -> None:
-    gentle = forbear.override(max_attempts=2)
-
-    def work(n: int) -> bool:
-        for _ in range(50):
-            with gentle:
-                scope = CURRENT.get()
-                if scope is None or scope.fields != {"max_attempts": 2}:
-                    return False
-        return CURRENT.get() is None
-
-    with hasty():
-        assert all(in_threads(8, work))
-
-
 # --- what tests set for the process -----------------------------------------------------------
 
 
@@ -405,13 +328,3 @@ def test_what_holds_for_a_call_is_the_blocks_and_what_a_test_says_for_the_proces
             assert (found.most_attempts, found.random) == (1, float)
             assert inside.most_attempts == math.inf
     assert scope_of_call() is None
-
-
-def test_what_costs_a_first_attempt_nothing_says_so() -> None:
-    """A listener hears of failures only; a deadline and fields concern each attempt."""
-    with record():
-        assert CURRENT.get().asks_nothing  # type: ignore[union-attr]
-        with forbear.deadline(2.0):
-            assert not CURRENT.get().asks_nothing  # type: ignore[union-attr]
-        with forbear.override(max_attempts=2):
-            assert not CURRENT.get().asks_nothing  # type: ignore[union-attr]

@@ -4,13 +4,12 @@ import io
 import logging
 import re
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from forbear import Fixed, Reason, RetryPolicy
 from forbear.cli import main
-from forbear.cli.demo import SCENES, SECRET, HttpxCaller, Order, Scene, installed, judge, run
+from forbear.cli.demo import SCENES, SECRET, HttpxCaller, Order, Scene, installed, run
 
 CALLERS = (
     "httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "aiohttp", "requests", "urllib3",
@@ -119,13 +118,6 @@ def test_each_scene_can_fail(scene, steps, claim):
     altered = SCENES[scene]._replace(steps=steps)
     assert run(out, callers=[HttpxCaller("httpx")], scenes=[altered]) == 1
     assert re.search(claim, out.getvalue())
-
-
-def test_a_wait_before_a_response_that_was_to_come_at_once_is_noticed():
-    record = SimpleNamespace(waits=(0.25,), retries=0, reason=Reason.RETRY_AFTER_TOO_LONG)
-    result = SimpleNamespace(record=record, status=503, error=None, elapsed=0.3)
-    _, broken = judge(SCENES[5], HttpxCaller("httpx"), [result], [None])
-    assert broken == ["the caller was to get it at once, it waited 0.25 s"]
 
 
 def test_a_client_that_does_not_wait_is_noticed():

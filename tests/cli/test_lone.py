@@ -25,22 +25,6 @@ def test_each_attempt_has_its_instant_and_its_cause():
         assert call.reason == "attempts-exhausted"
 
 
-@pytest.mark.parametrize("patience", [0.0, 1.0, 10.0, 60.0])
-@pytest.mark.parametrize("outage", [hanging(1.0), unavailable(5.0)])
-def test_a_call_that_is_held_goes_on_as_a_probe_and_ends(patience, outage):
-    for call in play(RetryPolicy(max_attempts=20, patience=patience), outage):
-        instants = [at for at, _ in call.sent]
-        assert call.sent[0] == (0.0, "first")
-        assert instants == sorted(instants)
-        assert {cause for _, cause in call.sent[1:]} <= {"fast", "backoff", "probe", "healthy"}
-        if call.ended_at is None:  # so patient that it was cut off
-            assert patience > 10
-            continue
-        assert call.ended_at >= instants[-1]
-        assert call.reason in (None, "attempts-exhausted", "origin-unhealthy")
-        assert call.reason or outage.lasts == 5.0
-
-
 def test_total_timeout_ends_the_attempt_that_hangs():
     (call, *_) = play(RetryPolicy(total_timeout=3.0), hanging(5.0))
     assert call == ([(0.0, "first")], 3.0, "deadline")

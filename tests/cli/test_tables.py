@@ -4,14 +4,7 @@ import io
 
 import pytest
 
-from forbear import cli
 from forbear.cli import RED, Page, spoken, visible
-
-HEADS = ("header", "asks for", "result")
-ROWS = [
-    ("retry-after", "30 s", "lost: retry-after-ms is more exact and so comes first"),
-    ("date", "", "ignored"),
-]
 
 
 class Terminal(io.StringIO):
@@ -53,28 +46,6 @@ def test_what_a_server_sends_cannot_move_the_cursor():
     assert len(visible("x" * 500)) == 60
 
 
-def test_a_pipe_gets_columns_of_text():
-    out = io.StringIO()
-    Page(out).table(HEADS, ROWS)
-    assert out.getvalue() == (
-        "header       asks for  result\n"
-        "retry-after  30 s      lost: retry-after-ms is more exact and so comes first\n"
-        "date                   ignored\n"
-    )
-
-
-def test_a_narrow_terminal_folds_the_last_column(terminal, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    out = terminal(55)
-    Page(out).table(HEADS, ROWS)
-    assert out.getvalue() == (
-        "header       asks for  result\n"
-        "retry-after  30 s      lost: retry-after-ms is more\n"
-        "                       exact and so comes first\n"
-        "date                   ignored\n"
-    )
-
-
 def test_colour_is_for_terminals(terminal):
     out = terminal(80)
     Page(out).text("warning: of something", RED)
@@ -82,13 +53,3 @@ def test_colour_is_for_terminals(terminal):
     out = io.StringIO()
     Page(out).text("warning: of something", RED)
     assert out.getvalue() == "warning: of something\n"
-
-
-def test_colour_on_windows_only_where_the_console_knows_escapes(terminal, monkeypatch):
-    """Old consoles print them as they are."""
-    monkeypatch.setattr(cli, "ON_WINDOWS", True, raising=False)
-    for name in ("TERM", "WT_SESSION", "ANSICON", "ConEmuANSI"):
-        monkeypatch.delenv(name, raising=False)
-    assert Page(terminal(80)).painted("no", RED) == "no"
-    monkeypatch.setenv("WT_SESSION", "5c0f")
-    assert Page(terminal(80)).painted("no", RED) == "\x1b[31mno\x1b[0m"

@@ -60,14 +60,6 @@ def test_repr_is_one_line_of_state() -> None:
     )
 
 
-def test_a_failure_holds_no_exception() -> None:
-    """What a strategy is shown has no text, body or header in it that could be logged (P10)."""
-    failure = Failure(K.RESET, Phase.SENT, error="ReadError")
-    values = [getattr(failure, name) for name in type(failure).__slots__]
-    assert not any(isinstance(value, BaseException) for value in values)
-    assert not hasattr(failure, "__dict__")
-
-
 # --- facts of the request ---------------------------------------------------------------------
 
 

@@ -1,6 +1,5 @@
 """Policy: the defaults, what is refused and with which words, and that it is a value."""
 
-import copy
 import inspect
 import pickle
 from typing import Any
@@ -84,24 +83,6 @@ def test_a_policy_is_frozen() -> None:
     with pytest.raises(AttributeError, match="'statuses' was not deleted"):
         del policy.statuses
     assert policy == RetryPolicy()
-
-
-def test_copies_are_equal() -> None:
-    """Policies travel to worker processes in configuration objects."""
-    twin_ofs = [
-        copy.copy, copy.deepcopy,
-        *(lambda policy, n=n: pickle.loads(pickle.dumps(policy, n)) for n in range(2, pickle.HIGHEST_PROTOCOL + 1) ),
-    ]  # fmt: skip
-    for twin_of in twin_ofs:
-        policys = [
-            RetryPolicy(), RetryPolicy.gateway(),
-            RetryPolicy(statuses=(), throttle_backoff=Fixed(5.0), total_timeout=1),
-        ]  # fmt: skip
-        for policy in policys:
-            twin = twin_of(policy)
-            assert twin == policy
-            assert hash(twin) == hash(policy)
-            assert twin.statuses == policy.statuses
 
 
 def test_the_repr_names_what_differs_from_the_default_and_makes_the_policy() -> None:
