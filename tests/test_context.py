@@ -106,19 +106,12 @@ def test_what_a_request_may_say(asked: Asked) -> None:
     assert sent == [5, 5, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("setting", "error", "message"),
-    [
-        (
-            True,
-            TypeError,
-            'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, F',
-        ),
-        (0, TypeError, "False for off"),  # it could mean two things
-        ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
-        ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "error", "message"), [
+    (True, TypeError, 'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, F'),
+    (0, TypeError, "False for off"),  # it could mean two things
+    ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
+    ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1"),
+])  # fmt: skip
 def test_a_request_that_says_nonsense_is_not_sent(asked, setting, error, message):
     with pytest.raises(error, match=re.escape(message)):
         asked.get(setting)

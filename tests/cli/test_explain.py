@@ -116,20 +116,15 @@ def test_the_vendors_whose_body_is_read_are_told(capsys):
     assert "The JSON body of a response is read as well: google, openai." in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        # 5 × 2 s, 7.5 s and 10 s held; with four hints of 30 s and their quarter 150 s, not 7.5.
-        (
-            "--max-retry-after 30",
-            "worst case: 27.5 s, 5 attempts of 2 s with all waits at their longest; 2 m 50 s if",
-        ),
-        ("--max-attempts 1", "retried: nothing; every request is sent once worst case: 2 s, 1"),
-        ("--hints ignore", "27.5 s, 5 attempts of 2 s with all waits at their longest warning"),
-        ("--total-timeout 9", "total_timeout: no call continues after 9 s"),
-        ("--slo 10", "warning: max_attempts: its 4 retries can take 15.5 s, more than a third"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    # 5 × 2 s, 7.5 s and 10 s held; with four hints of 30 s and their quarter 150 s, not 7.5.
+    ("--max-retry-after 30",
+        "worst case: 27.5 s, 5 attempts of 2 s with all waits at their longest; 2 m 50 s if"),
+    ("--max-attempts 1", "retried: nothing; every request is sent once worst case: 2 s, 1"),
+    ("--hints ignore", "27.5 s, 5 attempts of 2 s with all waits at their longest warning"),
+    ("--total-timeout 9", "total_timeout: no call continues after 9 s"),
+    ("--slo 10", "warning: max_attempts: its 4 retries can take 15.5 s, more than a third"),
+])  # fmt: skip
 def test_the_worst_case_counts_attempts_waits_and_hints(capsys, arguments, says):
     assert says in told(capsys, *FULL, "--attempt-timeout", "2", *arguments.split())
 
@@ -170,18 +165,15 @@ odd = RetryPolicy(max_attempts=2, backoff=Odd())
     sys.modules.pop("policies", None)
 
 
-@pytest.mark.parametrize(
-    ("place", "attempts"),
-    [
-        ("policies:mine", 2),
-        ("policies:made", 2),
-        ("policies:theirs", 5),
-        ("policies:other", 6),
-        ("policies:ours", 2),
-        ("policies:settings.number", 4),
-        ("high-availability", 6),
-    ],
-)
+@pytest.mark.parametrize(("place", "attempts"), [
+    ("policies:mine", 2),
+    ("policies:made", 2),
+    ("policies:theirs", 5),
+    ("policies:other", 6),
+    ("policies:ours", 2),
+    ("policies:settings.number", 4),
+    ("high-availability", 6),
+])  # fmt: skip
 def test_a_preset_or_module_and_attribute(capsys, project, place, attempts):
     """A policy, a function that returns one, another library's Retry, or a number of retries."""
     status, out, err = explain(capsys, place)
@@ -197,18 +189,15 @@ def test_the_policy_of_the_environment(capsys, monkeypatch):
         assert "patience=0.0" in text
 
 
-@pytest.mark.parametrize(
-    ("place", "says"),
-    [
-        ("policies:absent", "cannot get policies:absent: AttributeError: "),
-        ("talks:policy", "cannot get talks:policy: RuntimeError: one two"),
-        ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
-        ("policies:settings.text", "is a str, not a RetryPolicy or Retry, nor a function of one"),
-        ("policies:odd", "returns -1.0 for attempt 1"),
-        ("env:ABSENT", "prefix must end with _, such as 'MYAPP_RETRY_', got 'ABSENT'"),
-        ("defualt", "there is no preset 'defualt'; choose among latency_sensitive, "),
-    ],
-)
+@pytest.mark.parametrize(("place", "says"), [
+    ("policies:absent", "cannot get policies:absent: AttributeError: "),
+    ("talks:policy", "cannot get talks:policy: RuntimeError: one two"),
+    ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
+    ("policies:settings.text", "is a str, not a RetryPolicy or Retry, nor a function of one"),
+    ("policies:odd", "returns -1.0 for attempt 1"),
+    ("env:ABSENT", "prefix must end with _, such as 'MYAPP_RETRY_', got 'ABSENT'"),
+    ("defualt", "there is no preset 'defualt'; choose among latency_sensitive, "),
+])  # fmt: skip
 def test_what_is_no_policy_is_a_mistake(capsys, project, place, says):
     status, out, err = explain(capsys, place)
     assert (status, out) == (2, "")
@@ -217,14 +206,11 @@ def test_what_is_no_policy_is_a_mistake(capsys, project, place, says):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--max-attempts 0", "max_attempts must be at least 1"),
-        ("--jitter wild", "jitter must be one of"),
-        ("--slo 0", "slo must be more than 0"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    ("--max-attempts 0", "max_attempts must be at least 1"),
+    ("--jitter wild", "jitter must be one of"),
+    ("--slo 0", "slo must be more than 0"),
+])  # fmt: skip
 def test_a_field_that_cannot_be_is_a_mistake(capsys, arguments, says):
     status, _, err = explain(capsys, *arguments.split())
     assert status == 2

@@ -58,20 +58,13 @@ def test_no_command_shows_the_help_and_is_a_mistake(capsys):
     assert captured.err.startswith("usage: forbear ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "usage", "says"),
-    [
-        (["exlpain"], "forbear [", "there is no command 'exlpain'; did you mean 'explain'?"),
-        (["xyz", "explain"], "forbear [", "there is no command 'xyz'; choose among demo, "),
-        (
-            ["demo", "--no-such-option"],
-            "forbear demo [",
-            "unrecognized arguments: --no-such-option",
-        ),
-        (["explain", "gateway", "batch"], "forbear explain [", "unrecognized arguments: batch"),
-        (["explain", "--cap", "x"], "forbear explain [", "argument --cap: invalid float value"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "usage", "says"), [
+    (["exlpain"], "forbear [", "there is no command 'exlpain'; did you mean 'explain'?"),
+    (["xyz", "explain"], "forbear [", "there is no command 'xyz'; choose among demo, "),
+    (["demo", "--no-such-option"], "forbear demo [", "unrecognized arguments: --no-such-option"),
+    (["explain", "gateway", "batch"], "forbear explain [", "unrecognized arguments: batch"),
+    (["explain", "--cap", "x"], "forbear explain [", "argument --cap: invalid float value"),
+])  # fmt: skip
 def test_a_mistake_is_answered_with_the_usage_of_its_command(arguments, usage, says, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)

@@ -66,28 +66,21 @@ def test_what_curl_prints(capsys, monkeypatch):
     assert verdict(out) == "retries after 1.5 s to 1.88 s: as retry-after-ms asks"
 
 
-@pytest.mark.parametrize(
-    ("lines", "exit_status", "said"),
-    [
-        (["503", "Retry-After: 5"], 0, "retries after 5 s to 6.25 s: as retry-after asks"),
-        (["503", "Retry-After: 0"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
-        (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s: by its own backoff"),
-        (["404", "Server: nginx"], 1, "returns the response: 404 is not retried"),
-        (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
-        (["503", "x-should-retry: false"], 0, "another attempt is useless (server-said-no)"),
-        (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
-        (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
-        (
-            ["503", "Retry-After: 5", "--max-attempts=1"],
-            0,
-            "allows one attempt (attempts-exhausted)",
-        ),
-        (["503", "Retry-After: 5", "--total-timeout=4"], 0, "5 s is more than total_timeout"),
-        (["503", "Retry-After: 5", "--total-timeout=5.2"], 0, "retries after 5 s to 5.2 s"),
-        (["503", "Retry-After: 5", "--hints=ignore"], 0, "by its own backoff, hints are ignored"),
-        (["503", "Idempotent-Replayed: true", "--key"], 1, "same key (replayed-response)"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "exit_status", "said"), [
+    (["503", "Retry-After: 5"], 0, "retries after 5 s to 6.25 s: as retry-after asks"),
+    (["503", "Retry-After: 0"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
+    (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s: by its own backoff"),
+    (["404", "Server: nginx"], 1, "returns the response: 404 is not retried"),
+    (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
+    (["503", "x-should-retry: false"], 0, "another attempt is useless (server-said-no)"),
+    (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
+    (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
+    (["503", "Retry-After: 5", "--max-attempts=1"], 0, "allows one attempt (attempts-exhausted)"),
+    (["503", "Retry-After: 5", "--total-timeout=4"], 0, "5 s is more than total_timeout"),
+    (["503", "Retry-After: 5", "--total-timeout=5.2"], 0, "retries after 5 s to 5.2 s"),
+    (["503", "Retry-After: 5", "--hints=ignore"], 0, "by its own backoff, hints are ignored"),
+    (["503", "Idempotent-Replayed: true", "--key"], 1, "same key (replayed-response)"),
+])  # fmt: skip
 def test_exit_status_and_verdict(capsys, lines, exit_status, said):
     found, out, err = parse(capsys, "--status", *lines)
     assert (found, err) == (exit_status, "")
@@ -103,49 +96,38 @@ def told(lines, status=429, now=1_795_208_400.0):
     return {one.name: one for one in findings(status, given_, now, hint)}
 
 
-@pytest.mark.parametrize(
-    ("line", "says", "delay"),
-    [
-        ("retry-after: Fri, 20 Nov 2026 21:00:30 GMT", "date", 30),
-        ("retry-after: Fri, 20 Nov 2026 20:59:59 GMT", "date, already past", 0),
-        ("retry-after: 5, 9", "several values, the longest", 9),
-        ("x-amz-retry-after: 1500", "milliseconds", 1.5),
-        ("x-ratelimit-reset: 1795208460", "Unix time", 60),
-        ("x-ratelimit-reset-requests: 1m30s", "duration", 90),
-        ('ratelimit: "x";r=0;t=12', "structured field", 12),
-    ],
-)
+@pytest.mark.parametrize(("line", "says", "delay"), [
+    ("retry-after: Fri, 20 Nov 2026 21:00:30 GMT", "date", 30),
+    ("retry-after: Fri, 20 Nov 2026 20:59:59 GMT", "date, already past", 0),
+    ("retry-after: 5, 9", "several values, the longest", 9),
+    ("x-amz-retry-after: 1500", "milliseconds", 1.5),
+    ("x-ratelimit-reset: 1795208460", "Unix time", 60),
+    ("x-ratelimit-reset-requests: 1m30s", "duration", 90),
+    ('ratelimit: "x";r=0;t=12', "structured field", 12),
+])  # fmt: skip
 def test_how_a_value_is_read(line, says, delay):
     (one,) = told([line]).values()
     assert (one.says, one.delay, one.result) == (says, delay, "won")
 
 
-@pytest.mark.parametrize(
-    ("status", "lines", "result", "why"),
-    [
-        (503, ["retry-after: 1e3"], "malformed", "not in a form that is known"),
-        (429, ['ratelimit: "a";r=5;t=9'], "ignored", "another limit was hit"),
-        (
-            403,
-            ["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"],
-            "ignored",
-            "if nothing is left",
-        ),
-        (503, ["x-ratelimit-reset: 9"], "ignored", "counts on 403, 429, 503"),
-        (301, ["x-ratelimit-reset: 9"], "ignored", "of a redirect only Retry-After"),
-        (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored", "not from a cache"),
-        (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset header says"),
-        (403, ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"], "gate", "decides whether"),
-        (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after is a request"),
-        (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost", "is more exact"),
-        (503, ["retry-after: 9", "x-should-retry: false"], "lost", "the server says no"),
-        (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost", "any no wins"),
-        (503, ["x-should-retry: true"], "won", "the server asks for a retry"),
-        (503, ["x-should-retry: false"], "won", "an explicit no is always obeyed"),
-        (503, ["grpc-retry-pushback-ms: soon"], "won", "an explicit no"),
-        (429, ["x-retry-after-hint: 9"], "ignored", "asks for nothing that is known"),
-    ],
-)
+@pytest.mark.parametrize(("status", "lines", "result", "why"), [
+    (503, ["retry-after: 1e3"], "malformed", "not in a form that is known"),
+    (429, ['ratelimit: "a";r=5;t=9'], "ignored", "another limit was hit"),
+    (403, ["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"], "ignored", "if nothing is left"),
+    (503, ["x-ratelimit-reset: 9"], "ignored", "counts on 403, 429, 503"),
+    (301, ["x-ratelimit-reset: 9"], "ignored", "of a redirect only Retry-After"),
+    (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored", "not from a cache"),
+    (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset header says"),
+    (403, ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"], "gate", "decides whether"),
+    (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after is a request"),
+    (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost", "is more exact"),
+    (503, ["retry-after: 9", "x-should-retry: false"], "lost", "the server says no"),
+    (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost", "any no wins"),
+    (503, ["x-should-retry: true"], "won", "the server asks for a retry"),
+    (503, ["x-should-retry: false"], "won", "an explicit no is always obeyed"),
+    (503, ["grpc-retry-pushback-ms: soon"], "won", "an explicit no"),
+    (429, ["x-retry-after-hint: 9"], "ignored", "asks for nothing that is known"),
+])  # fmt: skip
 def test_what_becomes_of_a_header_and_why(status, lines, result, why):
     """Of the first of these lines."""
     one = told(lines, status)[lines[0].partition(":")[0]]
@@ -195,31 +177,25 @@ def test_any_headers_can_be_told(lines, status):
 # --- what is given -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fed", "found"),
-    [
-        ("\nRetry-After:\n  5\nAge: 1", (None, [("Retry-After", "5"), ("Age", "1")])),
-        ("HTTP/1.1 100 On\r\n\r\nHTTP/1.1 503 Down\r\nA: b\r\n\r\nC: d", (503, [("A", "b")])),
-        ("HTTP/1.1 503 \xe9\nretry-after: 5\xa0\n", (503, [("retry-after", "5\xa0")])),
-    ],
-)
+@pytest.mark.parametrize(("fed", "found"), [
+    ("\nRetry-After:\n  5\nAge: 1", (None, [("Retry-After", "5"), ("Age", "1")])),
+    ("HTTP/1.1 100 On\r\n\r\nHTTP/1.1 503 Down\r\nA: b\r\n\r\nC: d", (503, [("A", "b")])),
+    ("HTTP/1.1 503 \xe9\nretry-after: 5\xa0\n", (503, [("retry-after", "5\xa0")])),
+])  # fmt: skip
 def test_a_pipe_is_read_as_http_is(monkeypatch, fed, found):
     """Folded lines, several responses, bytes that are Latin-1 and no whitespace of HTTP."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(fed.encode("latin-1"))))
     assert read(["-"]) == found
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nothing"], "no header line: nothing; write 'Retry-After: 120'"),
-        (["\x1b[31mretry-after: 5"], "no header line: \\x1b[31mretry-after: 5"),
-        (["HTTP/1.1 down"], "no status line: HTTP/1.1 down"),
-        (["A: b", "--status", "20"], "a status has three digits, got 20"),
-        (["A: b", "--method", "ge t"], "--method must be a name such as GET, got 'GE T'"),
-        (["A: b", "--now", "noon"], "--now must be like 2026-11-20T21:00:00Z, or Unix seconds"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["nothing"], "no header line: nothing; write 'Retry-After: 120'"),
+    (["\x1b[31mretry-after: 5"], "no header line: \\x1b[31mretry-after: 5"),
+    (["HTTP/1.1 down"], "no status line: HTTP/1.1 down"),
+    (["A: b", "--status", "20"], "a status has three digits, got 20"),
+    (["A: b", "--method", "ge t"], "--method must be a name such as GET, got 'GE T'"),
+    (["A: b", "--now", "noon"], "--now must be like 2026-11-20T21:00:00Z, or Unix seconds"),
+])  # fmt: skip
 def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
     status, out, err = parse(capsys, *arguments)
     assert (status, out) == (2, "")

@@ -143,16 +143,13 @@ def test_the_rules_in_their_order(step: int) -> None:
     assert verdict_on(call, status, *lines, after=after) == AGAINST_AN_ANSWER[step][1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        (FailureKind.POOL, Reason.LOCAL_SATURATION),
-        (FailureKind.CERTIFICATE, Reason.PERMANENT_ERROR),
-        (FailureKind.DECODING, Reason.PERMANENT_ERROR),
-        (FailureKind.PERMANENT, Reason.PERMANENT_ERROR),
-        (FailureKind.UNKNOWN, Reason.UNKNOWN_ERROR),
-    ],
-)
+@pytest.mark.parametrize(("kind", "reason"), [
+    (FailureKind.POOL, Reason.LOCAL_SATURATION),
+    (FailureKind.CERTIFICATE, Reason.PERMANENT_ERROR),
+    (FailureKind.DECODING, Reason.PERMANENT_ERROR),
+    (FailureKind.PERMANENT, Reason.PERMANENT_ERROR),
+    (FailureKind.UNKNOWN, Reason.UNKNOWN_ERROR),
+])  # fmt: skip
 def test_what_can_never_succeed_is_never_repeated(kind: FailureKind, reason: Reason) -> None:
     """Rule 3 (S9), before rules 4 and 5, whatever method, key or phase."""
     for method, headers in (("GET", ()), ("POST", KEY), ("POST", ())):
@@ -191,27 +188,21 @@ ERROR_EVENT = ErrorEvent(429, NO_HINT).failure
 NO_METHOD, OUTDATED = GiveUp(Reason.METHOD_NOT_REPLAYABLE), GiveUp(Reason.KEY_EXPIRED)
 
 
-@pytest.mark.parametrize(
-    ("method", "headers", "failure", "state", "expected"),
-    [
-        pytest.param("POST", (), 429, {}, AGAIN, id="a POST"),
-        pytest.param("LOCK", (), 429, {}, AGAIN, id="any method"),
-        pytest.param("POST", (), 598, {}, AGAIN, id="one that is not in statuses"),
-        pytest.param("GET", (), 598, {}, AGAIN, id="of a GET too"),
-        pytest.param("POST", (), 503, {}, NO_METHOD, id="another status"),
-        pytest.param("POST", (), RESET, {}, NO_METHOD, id="a lost response"),
-        pytest.param("POST", (), TIMEOUT, {}, NO_METHOD, id="a timeout"),
-        pytest.param("POST", (), ERROR_EVENT, {}, NO_METHOD, id="in a stream that began with 200"),
-        pytest.param("POST", KEY, 429, {"key_until": -1.0}, AGAIN, id="no need of the key"),
-        pytest.param(
-            "POST", (), 429, {"guard": GONE}, GiveUp(Reason.BODY_CONSUMED), id="body is gone"
-        ),
-        pytest.param(
-            "POST", (), 429, {"barred": Reason.NESTED_CALL}, GiveUp(Reason.NESTED_CALL), id="nested"
-        ),
-        pytest.param("POST", (), 429, {"attempts": 5}, GiveUp(Reason.ATTEMPTS_EXHAUSTED), id="5th"),
-    ],
-)
+@pytest.mark.parametrize(("method", "headers", "failure", "state", "expected"), [
+    pytest.param("POST", (), 429, {}, AGAIN, id="a POST"),
+    pytest.param("LOCK", (), 429, {}, AGAIN, id="any method"),
+    pytest.param("POST", (), 598, {}, AGAIN, id="one that is not in statuses"),
+    pytest.param("GET", (), 598, {}, AGAIN, id="of a GET too"),
+    pytest.param("POST", (), 503, {}, NO_METHOD, id="another status"),
+    pytest.param("POST", (), RESET, {}, NO_METHOD, id="a lost response"),
+    pytest.param("POST", (), TIMEOUT, {}, NO_METHOD, id="a timeout"),
+    pytest.param("POST", (), ERROR_EVENT, {}, NO_METHOD, id="in a stream that began with 200"),
+    pytest.param("POST", KEY, 429, {"key_until": -1.0}, AGAIN, id="no need of the key"),
+    pytest.param("POST", (), 429, {"guard": GONE}, GiveUp(Reason.BODY_CONSUMED), id="body is gone"),
+    pytest.param("POST", (), 429, {"barred": Reason.NESTED_CALL}, GiveUp(Reason.NESTED_CALL),
+        id="nested"),
+    pytest.param("POST", (), 429, {"attempts": 5}, GiveUp(Reason.ATTEMPTS_EXHAUSTED), id="5th"),
+])  # fmt: skip
 def test_statuses_after_which_any_method_is_retried(method, headers, failure, state, expected):
     """A rate limiter in front of the server refuses a request before anybody executes it."""
     call = a_call(THROTTLED, method, headers, **state)
@@ -295,48 +286,36 @@ def test_max_retry_after_is_compared_with_the_bare_hint(after, limit, is_retried
 QUOTA = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(UTC) + 3))]
 
 
-@pytest.mark.parametrize(
-    ("status", "lines", "expected"),
-    [
-        pytest.param(429, [], SendAgain(9.0, "backoff"), id="429"),
-        pytest.param(
-            429, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="429 with a time"
-        ),
-        pytest.param(
-            503, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="503 with a time"
-        ),
-        pytest.param(403, QUOTA, SendAgain(3.0, "x-ratelimit-reset"), id="an exhausted quota"),
-        pytest.param(503, [], AGAIN, id="503"),
-        pytest.param(500, [], AGAIN, id="500"),
-        pytest.param(
-            500, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="500 with a time"
-        ),
-        pytest.param(None, [], AGAIN, id="an error"),
-    ],
-)
+@pytest.mark.parametrize(("status", "lines", "expected"), [
+    pytest.param(429, [], SendAgain(9.0, "backoff"), id="429"),
+    pytest.param(429, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="429 with a time"),
+    pytest.param(503, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="503 with a time"),
+    pytest.param(403, QUOTA, SendAgain(3.0, "x-ratelimit-reset"), id="an exhausted quota"),
+    pytest.param(503, [], AGAIN, id="503"),
+    pytest.param(500, [], AGAIN, id="500"),
+    pytest.param(500, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="500 with a time"),
+    pytest.param(None, [], AGAIN, id="an error"),
+])  # fmt: skip
 def test_throttling_without_a_time_has_a_schedule_of_its_own(status, lines, expected):
     call = a_call(STEADY.replace(throttle_backoff=Fixed(9.0), hinted_statuses={403}))
     verdict = decide(call, RESET, 0.0) if status is None else verdict_on(call, status, *lines)
     assert verdict == expected
 
 
-@pytest.mark.parametrize(
-    ("failures", "waits"),
-    [
-        # The schedule: 1, 2, 4 s, which the fast retry does not advance. Half of 0.2 s is drawn.
-        pytest.param([RESET, RESET, RESET], [0.1, 1.0, 2.0], id="once"),
-        pytest.param([REFUSED, RESET, 502], [0.1, 1.0, 2.0], id="once for all kinds"),
-        pytest.param([DNS, TLS, 502], [0.1, 1.0, 2.0], id="a name that is not found"),
-        pytest.param([TLS, DNS, 502], [0.1, 1.0, 2.0], id="a handshake"),
-        pytest.param([503, 500, 429], [0.1, 1.0, 2.0], id="an answer"),
-        pytest.param([STALE, RESET, STALE], [0.0, 1.0, 2.0], id="a stale connection: at once"),
-        pytest.param([FORGOTTEN, RESET, FORGOTTEN], [0.0, 1.0, 2.0], id="a forgotten one"),
-        pytest.param([UNPROCESSED, RESET, 502], [0.0, 1.0, 2.0], id="an unprocessed stream"),
-        pytest.param([TIMEOUT, RESET, RESET], [1.0, 0.1, 2.0], id="also later than first"),
-        pytest.param([TIMEOUT, CONNECTING, TIMEOUT], [1.0, 2.0, 4.0], id="not for a timeout"),
-        pytest.param([504, 408, 524, 502], [1.0, 2.0, 4.0, 0.1], id="nor for a gateway's"),
-    ],
-)
+@pytest.mark.parametrize(("failures", "waits"), [
+    # The schedule: 1, 2, 4 s, which the fast retry does not advance. Half of 0.2 s is drawn.
+    pytest.param([RESET, RESET, RESET], [0.1, 1.0, 2.0], id="once"),
+    pytest.param([REFUSED, RESET, 502], [0.1, 1.0, 2.0], id="once for all kinds"),
+    pytest.param([DNS, TLS, 502], [0.1, 1.0, 2.0], id="a name that is not found"),
+    pytest.param([TLS, DNS, 502], [0.1, 1.0, 2.0], id="a handshake"),
+    pytest.param([503, 500, 429], [0.1, 1.0, 2.0], id="an answer"),
+    pytest.param([STALE, RESET, STALE], [0.0, 1.0, 2.0], id="a stale connection: at once"),
+    pytest.param([FORGOTTEN, RESET, FORGOTTEN], [0.0, 1.0, 2.0], id="a forgotten one"),
+    pytest.param([UNPROCESSED, RESET, 502], [0.0, 1.0, 2.0], id="an unprocessed stream"),
+    pytest.param([TIMEOUT, RESET, RESET], [1.0, 0.1, 2.0], id="also later than first"),
+    pytest.param([TIMEOUT, CONNECTING, TIMEOUT], [1.0, 2.0, 4.0], id="not for a timeout"),
+    pytest.param([504, 408, 524, 502], [1.0, 2.0, 4.0, 0.1], id="nor for a gateway's"),
+])  # fmt: skip
 def test_one_retry_is_fast(failures: Any, waits: Any) -> None:
     """Most failures are of one replica or one connection, and over at once; a second time it is no
     accident. After a timeout work may have piled up.
@@ -395,21 +374,18 @@ def test_a_schedule_grows_from_what_it_drew_itself() -> None:
 THIRD = 1 / 3  # of 0.75 s on both sides: 0.5 to 1 s
 
 
-@pytest.mark.parametrize(
-    ("jitter", "left", "draws", "expected"),
-    [
-        # base 0.75 s; latest is what is left, without the least time of an attempt
-        pytest.param(THIRD, 1.0, [0.8], 0.9, id="fits"),
-        pytest.param(THIRD, 0.8, [0.8, 0.5], 0.65, id="0.5 to 0.8 is more than half"),
-        pytest.param(THIRD, 0.8, [0.8, 0.0], 0.5, id="the least of it"),
-        pytest.param(THIRD, 0.76, [0.8, 0.5], 0.63, id="0.5 to 0.76 is more than half"),
-        pytest.param(THIRD, 0.74, [0.8], None, id="0.5 to 0.74 is less than half"),
-        pytest.param(THIRD, 0.4, [0.8], None, id="nothing of it"),
-        pytest.param("full", 0.4, [0.8, 0.5], 0.2, id="0 to 0.4 of 0.75"),
-        pytest.param("full", 0.3, [0.8], None, id="0 to 0.3 of 0.75"),
-        pytest.param("none", 0.74, [], None, id="no range at all"),
-    ],
-)
+@pytest.mark.parametrize(("jitter", "left", "draws", "expected"), [
+    # base 0.75 s; latest is what is left, without the least time of an attempt
+    pytest.param(THIRD, 1.0, [0.8], 0.9, id="fits"),
+    pytest.param(THIRD, 0.8, [0.8, 0.5], 0.65, id="0.5 to 0.8 is more than half"),
+    pytest.param(THIRD, 0.8, [0.8, 0.0], 0.5, id="the least of it"),
+    pytest.param(THIRD, 0.76, [0.8, 0.5], 0.63, id="0.5 to 0.76 is more than half"),
+    pytest.param(THIRD, 0.74, [0.8], None, id="0.5 to 0.74 is less than half"),
+    pytest.param(THIRD, 0.4, [0.8], None, id="nothing of it"),
+    pytest.param("full", 0.4, [0.8, 0.5], 0.2, id="0 to 0.4 of 0.75"),
+    pytest.param("full", 0.3, [0.8], None, id="0 to 0.3 of 0.75"),
+    pytest.param("none", 0.74, [], None, id="no range at all"),
+])  # fmt: skip
 def test_a_draw_that_does_not_fit_is_drawn_again_in_what_fits(jitter, left, draws, expected):
     """A long draw is bad luck, and no reason to give up what the schedule means to allow."""
     policy = STEADY.replace(backoff=Exponential(base=0.75, jitter=jitter))
@@ -444,23 +420,20 @@ def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, is_ret
 HALF_HOUR = 1_800.0
 
 
-@pytest.mark.parametrize(
-    ("fields", "state", "after", "until"),
-    [
-        # The schedule waits for 1 s; patience is 10 s on top of it.
-        pytest.param({}, {}, None, 11.0, id="patience, from the end of the wait"),
-        pytest.param({}, {}, 2, 12.0, id="from the time that the server named"),
-        pytest.param({"patience": HALF_HOUR}, {}, None, HALF_HOUR + 1.0, id="much patience"),
-        pytest.param({"patience": 0.0}, {}, None, None, id="none"),
-        pytest.param({"patience": 0.9}, {}, None, 1.9, id="less than the wait"),
-        pytest.param({}, {"held": 4.0}, None, 7.0, id="what it was held for before counts"),
-        pytest.param({}, {"held": 4.0}, 2, 8.0, id="also with a time"),
-        pytest.param({}, {"held": 10.0}, None, None, id="all of it was used"),
-        pytest.param({}, {"deadline_at": 5.0}, None, 5.0 - LEAST_ATTEMPT, id="deadline"),
-        pytest.param({}, {"key_until": 5.0}, None, 5.0, id="key"),
-        pytest.param({"methods": {"POST"}}, {"key_until": 5.0}, None, 11.0, id="no key needed"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "state", "after", "until"), [
+    # The schedule waits for 1 s; patience is 10 s on top of it.
+    pytest.param({}, {}, None, 11.0, id="patience, from the end of the wait"),
+    pytest.param({}, {}, 2, 12.0, id="from the time that the server named"),
+    pytest.param({"patience": HALF_HOUR}, {}, None, HALF_HOUR + 1.0, id="much patience"),
+    pytest.param({"patience": 0.0}, {}, None, None, id="none"),
+    pytest.param({"patience": 0.9}, {}, None, 1.9, id="less than the wait"),
+    pytest.param({}, {"held": 4.0}, None, 7.0, id="what it was held for before counts"),
+    pytest.param({}, {"held": 4.0}, 2, 8.0, id="also with a time"),
+    pytest.param({}, {"held": 10.0}, None, None, id="all of it was used"),
+    pytest.param({}, {"deadline_at": 5.0}, None, 5.0 - LEAST_ATTEMPT, id="deadline"),
+    pytest.param({}, {"key_until": 5.0}, None, 5.0, id="key"),
+    pytest.param({"methods": {"POST"}}, {"key_until": 5.0}, None, 11.0, id="no key needed"),
+])  # fmt: skip
 def test_a_call_is_held_while_its_origin_is_unwell(fields, state, after, until):
     gate = unhealthy()
     call = a_call(STEADY.replace(**fields), "POST", KEY, limits={"gate": gate}, **state)

@@ -128,22 +128,18 @@ def test_a_quota_of_a_day_ends_the_call_whatever_delay_stands_beside_it(quota: s
 # --- openai, anthropic ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OPENAI_QUOTA["error"],
-        {"type": "insufficient_quota", "code": "project_spend_limit_exceeded"},
-        {"type": None, "code": "credit_balance_exhausted"},
-        {"type": None, "code": "organization_spend_limit_exceeded"},
-        {"type": None, "code": "organization_usage_limit_exceeded"},
-        {"type": "insufficient_quota", "code": None},
-        # dfinke/PowerShellAI#127
-        {"type": "invalid_request_error", "code": "billing_hard_limit_reached"},
-        # BerriAI/litellm#2743
-        {"type": "billing_not_active", "code": "billing_not_active"},
-    ],
-    ids=lambda error: f"{error['type']} {error['code']}",
-)
+@pytest.mark.parametrize("error", [
+    OPENAI_QUOTA["error"],
+    {"type": "insufficient_quota", "code": "project_spend_limit_exceeded"},
+    {"type": None, "code": "credit_balance_exhausted"},
+    {"type": None, "code": "organization_spend_limit_exceeded"},
+    {"type": None, "code": "organization_usage_limit_exceeded"},
+    {"type": "insufficient_quota", "code": None},
+    # dfinke/PowerShellAI#127
+    {"type": "invalid_request_error", "code": "billing_hard_limit_reached"},
+    # BerriAI/litellm#2743
+    {"type": "billing_not_active", "code": "billing_not_active"},
+], ids=lambda error: f"{error['type']} {error['code']}")  # fmt: skip
 def test_openai_ends_where_money_is_used_up(error: dict[str, Any]) -> None:
     assert said({"error": error}, "openai") == NO
 
@@ -251,18 +247,15 @@ def test_any_body_gives_a_sound_hint_or_none(body: bytes) -> None:
 # --- together with the headers ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("headers", "word", "together"),
-    [
-        (NO_HINT, None, NO_HINT),
-        (NO_HINT, after(5.0), after(5.0)),
-        (Hint(3.0, None, "retry-after"), after(5.0), Hint(3.0, None, "retry-after")),
-        (Hint(3.0, None, "retry-after"), NO, Hint(3.0, False, "retry-after")),
-        (Hint(None, True, None), NO, NO),
-        (Hint(None, True, None), after(5.0), Hint(5.0, True, "google.rpc.retryinfo")),
-        (NO, after(5.0), Hint(5.0, False, "google.rpc.retryinfo")),
-    ],
-)
+@pytest.mark.parametrize(("headers", "word", "together"), [
+    (NO_HINT, None, NO_HINT),
+    (NO_HINT, after(5.0), after(5.0)),
+    (Hint(3.0, None, "retry-after"), after(5.0), Hint(3.0, None, "retry-after")),
+    (Hint(3.0, None, "retry-after"), NO, Hint(3.0, False, "retry-after")),
+    (Hint(None, True, None), NO, NO),
+    (Hint(None, True, None), after(5.0), Hint(5.0, True, "google.rpc.retryinfo")),
+    (NO, after(5.0), Hint(5.0, False, "google.rpc.retryinfo")),
+])  # fmt: skip
 def test_headers_go_before_the_body_and_any_no_beats_a_yes(headers, word, together):
     assert joined(headers, word) == together
 

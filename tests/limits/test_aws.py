@@ -48,44 +48,34 @@ def run(strategy: RetryStrategy, *outcomes: int | Failure) -> tuple[int, Reason 
 EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
 
 
-@pytest.mark.parametrize(
-    ("capacity", "most", "calls", "left"),
-    [
-        # 500 - 14 - 14, and the last cost back: + 14
-        pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="eventually succeeds"),
-        # 500 - 14 - 14; nothing comes back for attempts that were sent
-        pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="attempts exhausted"),
-        # 14 - 14, and no 14 for the next
-        pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted after one retry"),
-        pytest.param(0, 3, [([500], 1, EMPTY)], 0, id="nothing from the start"),
-        # 20 - 14 = 6, less than 14
-        pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest that buys nothing"),
-        # 30 - 14 - 14 + 14 = 16; 16 - 14 + 14 = 16
-        pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16, id="recovers"),
-        # a timeout costs what any failure costs: 500 - 14 - 14 + 14
-        pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
-        # 500 - 14 - 14 + 14, then - 14 + 14
-        pytest.param(
-            500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"
-        ),
-        # throttling costs 5: 500 - 5 - 5 + 5
-        pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
-        # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
-        pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, then failed"),
-        # 500 - 14 - 5 + 5
-        pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
-        # 472 after the first, + 1 for each success without a retry
-        pytest.param(
-            500,
-            3,
-            [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)],
-            474,
-            id="gains",
-        ),
-        # 500 is all there can be
-        pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
-    ],
-)
+@pytest.mark.parametrize(("capacity", "most", "calls", "left"), [
+    # 500 - 14 - 14, and the last cost back: + 14
+    pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="eventually succeeds"),
+    # 500 - 14 - 14; nothing comes back for attempts that were sent
+    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="attempts exhausted"),
+    # 14 - 14, and no 14 for the next
+    pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted after one retry"),
+    pytest.param(0, 3, [([500], 1, EMPTY)], 0, id="nothing from the start"),
+    # 20 - 14 = 6, less than 14
+    pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest that buys nothing"),
+    # 30 - 14 - 14 + 14 = 16; 16 - 14 + 14 = 16
+    pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16, id="recovers"),
+    # a timeout costs what any failure costs: 500 - 14 - 14 + 14
+    pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
+    # 500 - 14 - 14 + 14, then - 14 + 14
+    pytest.param(500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"),
+    # throttling costs 5: 500 - 5 - 5 + 5
+    pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
+    # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
+    pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, then failed"),
+    # 500 - 14 - 5 + 5
+    pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
+    # 472 after the first, + 1 for each success without a retry
+    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 474,
+        id="gains"),
+    # 500 is all there can be
+    pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
+])  # fmt: skip
 def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None:
     strategy = a_strategy(capacity, max_attempts=most)
     for outcomes, attempts, reason in calls:
@@ -107,18 +97,13 @@ def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("failure", "delay", "source"),
-    [
-        # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
-        pytest.param(answer(500, 30.0), 30.0, "retry-after", id="far beyond the backoff"),
-        pytest.param(
-            answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"
-        ),
-        pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
-        pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
-    ],
-)
+@pytest.mark.parametrize(("failure", "delay", "source"), [
+    # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
+    pytest.param(answer(500, 30.0), 30.0, "retry-after", id="far beyond the backoff"),
+    pytest.param(answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"),
+    pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
+    pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
+])  # fmt: skip
 def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, source: str) -> None:
     strategy = a_strategy()
     token = strategy.acquire_initial_token(A, 0.0)
@@ -127,15 +112,12 @@ def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, sour
     assert (token.delay, token.source) == (delay, source)
 
 
-@pytest.mark.parametrize(
-    ("failure", "latest", "attempts", "reason", "delay"),
-    [
-        pytest.param(RESET, 1e9, 3, EXHAUSTED, None, id="attempts"),
-        pytest.param(RESET, 0.04, 1, Reason.DEADLINE, 0.05, id="backoff past the deadline"),
-        pytest.param(answer(503, 5.0), 4.0, 1, Reason.DEADLINE, 5.0, id="hint past the deadline"),
-        pytest.param(RESET, -1.0, 1, Reason.DEADLINE, 0.05, id="deadline over"),
-    ],
-)
+@pytest.mark.parametrize(("failure", "latest", "attempts", "reason", "delay"), [
+    pytest.param(RESET, 1e9, 3, EXHAUSTED, None, id="attempts"),
+    pytest.param(RESET, 0.04, 1, Reason.DEADLINE, 0.05, id="backoff past the deadline"),
+    pytest.param(answer(503, 5.0), 4.0, 1, Reason.DEADLINE, 5.0, id="hint past the deadline"),
+    pytest.param(RESET, -1.0, 1, Reason.DEADLINE, 0.05, id="deadline over"),
+])  # fmt: skip
 def test_it_refuses_before_it_takes(failure, latest, attempts, reason, delay):
     strategy = a_strategy()
     token = strategy.acquire_initial_token(A, 0.0)

@@ -76,16 +76,13 @@ def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again() -> N
 ANSWER = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
 
 
-@pytest.mark.parametrize(
-    ("failure", "in_a_row"),
-    [
-        pytest.param(ANSWER, 3, id="a response"),
-        pytest.param(Failure(FailureKind.REFUSED, Phase.UNSENT), 6, id="refused"),
-        pytest.param(Failure(FailureKind.RESET, Phase.SENT), 6, id="reset"),
-        pytest.param(Failure(FailureKind.DNS, Phase.UNSENT), 6, id="never sent"),
-        pytest.param(Failure(FailureKind.READ_TIMEOUT, Phase.SENT), 3, id="a timeout"),
-    ],
-)
+@pytest.mark.parametrize(("failure", "in_a_row"), [
+    pytest.param(ANSWER, 3, id="a response"),
+    pytest.param(Failure(FailureKind.REFUSED, Phase.UNSENT), 6, id="refused"),
+    pytest.param(Failure(FailureKind.RESET, Phase.SENT), 6, id="reset"),
+    pytest.param(Failure(FailureKind.DNS, Phase.UNSENT), 6, id="never sent"),
+    pytest.param(Failure(FailureKind.READ_TIMEOUT, Phase.SENT), 3, id="a timeout"),
+])  # fmt: skip
 def test_an_origin_is_unhealthy_after_so_many_failures(failure: Failure, in_a_row: int) -> None:
     gate = Gate()
     healthy = [gate.fails(0, weight=cost_of(failure, is_retry=False)) for _ in range(in_a_row)]
@@ -95,20 +92,16 @@ def test_an_origin_is_unhealthy_after_so_many_failures(failure: Failure, in_a_ro
 NAMED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429, Hint(1.0, None, "retry-after"))
 
 
-@pytest.mark.parametrize(
-    ("failure", "first", "again"),
-    [
-        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 400), -1.0, -1.0, id="works"),
-        pytest.param(NAMED, 0.0, 1.0, id="a 429 again although its time was obeyed"),
-        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 0.0, 0.0, id="a 429"),
-        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 202), 0.0, 0.0, id="polling"),
-        pytest.param(Failure(FailureKind.CERTIFICATE, Phase.UNSENT), 0.0, 0.0, id="certificate"),
-        pytest.param(Failure(FailureKind.POOL, Phase.UNSENT), 0.0, 0.0, id="own pool full"),
-        pytest.param(
-            Failure(FailureKind.RESET, Phase.SENT, stale_connection=True), 0.0, 0.0, id="stale"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("failure", "first", "again"), [
+    pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 400), -1.0, -1.0, id="works"),
+    pytest.param(NAMED, 0.0, 1.0, id="a 429 again although its time was obeyed"),
+    pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 0.0, 0.0, id="a 429"),
+    pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 202), 0.0, 0.0, id="polling"),
+    pytest.param(Failure(FailureKind.CERTIFICATE, Phase.UNSENT), 0.0, 0.0, id="certificate"),
+    pytest.param(Failure(FailureKind.POOL, Phase.UNSENT), 0.0, 0.0, id="own pool full"),
+    pytest.param(Failure(FailureKind.RESET, Phase.SENT, stale_connection=True), 0.0, 0.0,
+        id="stale"),
+])  # fmt: skip
 def test_a_failure_costs_what_it_says_of_the_origin(failure, first, again):
     assert (cost_of(failure, is_retry=False), cost_of(failure, is_retry=True)) == (first, again)
 
@@ -176,13 +169,10 @@ def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it() -> 
     assert share_of(gate) == pytest.approx(0.34, abs=0.011), "retries show nothing of it"
 
 
-@pytest.mark.parametrize(
-    ("good", "of", "calls", "share"),
-    [
-        pytest.param(1, 3, 600, 0.0, id="one of three: more could hardly fail"),
-        pytest.param(2, 5, 127, 0.3, id="two of five"),
-    ],
-)
+@pytest.mark.parametrize(("good", "of", "calls", "share"), [
+    pytest.param(1, 3, 600, 0.0, id="one of three: more could hardly fail"),
+    pytest.param(2, 5, 127, 0.3, id="two of five"),
+])  # fmt: skip
 def test_a_trial_needs_attempts_that_succeed(good, of, calls, share):
     gate = Gate()
     fails_in_turn(gate, 0, calls, good, of)
@@ -244,14 +234,11 @@ def test_where_all_retries_are_sent_each_good_response_releases_a_held_call() ->
 # Hold.
 
 
-@pytest.mark.parametrize(
-    ("last", "needed"),
-    [
-        pytest.param({}, 5, id="every fifth after a response"),
-        pytest.param({"is_timeout": True}, 15, id="every fifteenth after a timeout"),
-        pytest.param({"weight": 0.5}, 1, id="each after a refused connection"),
-    ],
-)
+@pytest.mark.parametrize(("last", "needed"), [
+    pytest.param({}, 5, id="every fifth after a response"),
+    pytest.param({"is_timeout": True}, 15, id="every fifteenth after a timeout"),
+    pytest.param({"weight": 0.5}, 1, id="each after a refused connection"),
+])  # fmt: skip
 def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
     gate = Gate()
     gate.fails(0, times=2)
@@ -322,13 +309,10 @@ def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time() -> N
 # Probe.
 
 
-@pytest.mark.parametrize(
-    ("is_timeout", "expected"),
-    [
-        pytest.param(False, [1, 2, 4, 8, 8, 8], id="at once"),
-        pytest.param(True, [4, 8, 8, 8, 8, 8], id="timeouts: work may pile up"),
-    ],
-)
+@pytest.mark.parametrize(("is_timeout", "expected"), [
+    pytest.param(False, [1, 2, 4, 8, 8, 8], id="at once"),
+    pytest.param(True, [4, 8, 8, 8, 8, 8], id="timeouts: work may pile up"),
+])  # fmt: skip
 def test_a_dead_origin_is_probed_more_and_more_rarely(is_timeout, expected):
     gate, now, sent_at = Gate(), 0.0, [0.0]
     gate.fails(now, times=3, is_timeout=is_timeout)

@@ -146,24 +146,20 @@ def test_which_errors_are_trouble() -> None:
         assert (breaker.state(A, NOW) is OPEN) == (kind in TROUBLE), kind
 
 
-@pytest.mark.parametrize(
-    ("failure", "counts"),
-    [
-        (None, False),
-        (answer(404), False),
-        (answer(408), False),
-        (answer(409), False),
-        (answer(500), True),
-        (answer(501), True),
-        (answer(503, 5.0), True),
-        (answer(529), True),
-        (answer(200), True),  # flagged by retry_if
-        (answer(429), None),
-        (answer(429, 5.0), None),
-        (answer(403, 5.0, "x-ratelimit-reset"), None),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("failure", "counts"), [
+    (None, False),
+    (answer(404), False),
+    (answer(408), False),
+    (answer(409), False),
+    (answer(500), True),
+    (answer(501), True),
+    (answer(503, 5.0), True),
+    (answer(529), True),
+    (answer(200), True),  # flagged by retry_if
+    (answer(429), None),
+    (answer(429, 5.0), None),
+    (answer(403, 5.0, "x-ratelimit-reset"), None),
+], ids=repr)  # fmt: skip
 def test_which_answers_are_trouble(failure: Failure | None, counts: bool | None) -> None:
     """True opens a breaker of one failure; False ends a row of failures; None does neither."""
     breaker, single = CircuitBreaker(2, failure_rate=None), CircuitBreaker(1, failure_rate=None)
@@ -224,15 +220,11 @@ def test_a_503_with_a_time_holds_everybody() -> None:
     assert limits.quiet
 
 
-@pytest.mark.parametrize(
-    ("failure", "header"),
-    [
-        (answer(429, 5.0), "Authorization"),
-        (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key"),
-        (answer(429, 5.0), b"X-API-Key"),
-    ],
-    ids=["429", "an exhausted quota", "headers in bytes"],
-)
+@pytest.mark.parametrize(("failure", "header"), [
+    (answer(429, 5.0), "Authorization"),
+    (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key"),
+    (answer(429, 5.0), b"X-API-Key"),
+], ids=["429", "an exhausted quota", "headers in bytes"])  # fmt: skip
 def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: Any) -> None:
     """One tenant does not punish another, nor those who have no name."""
     limits = limits_of(cooldown="all")
@@ -353,14 +345,11 @@ def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step() -> None
 # --- origins ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("failure", "delay", "source", "cost"),
-    [
-        pytest.param(REFUSED, 0.0, "failover", 0.0, id="nothing was sent: at once, for nothing"),
-        pytest.param(RESET, 2.0, "backoff", 1.0, id="it may have been sent: the backoff, paid"),
-        pytest.param(answer(503, 30.0), 2.0, "backoff", 1.0, id="the time is the other origin's"),
-    ],
-)
+@pytest.mark.parametrize(("failure", "delay", "source", "cost"), [
+    pytest.param(REFUSED, 0.0, "failover", 0.0, id="nothing was sent: at once, for nothing"),
+    pytest.param(RESET, 2.0, "backoff", 1.0, id="it may have been sent: the backoff, paid"),
+    pytest.param(answer(503, 30.0), 2.0, "backoff", 1.0, id="the time is the other origin's"),
+])  # fmt: skip
 def test_a_retry_goes_to_the_next_origin(failure, delay, source, cost):
     budget = a_budget()
     limits = limits_of(budget=budget, origins=Origins([A, B]))

@@ -22,63 +22,48 @@ ROUNDING = 1.001  # seconds that a time of whole ones may have lost
 LEAST_TIME, TIMES = 0.05, 2.0  # seconds an attempt has, or times the slowest of the recent ones
 
 
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        (
-            {"RateLimit": '"default";r=50;t=30', "RateLimit-Policy": '"default";q=100;w=60'},
-            [Quota("default", 50, 30, 100, 60)],
-        ),
-        (
-            {"RateLimit": '"a";r=5;t=3, "b";r=50;t=30', "RateLimit-Policy": '"b";q=100'},
-            [Quota("a", 5, 3, None, None), Quota("b", 50, 30, 100, None)],
-        ),
-        ({"RateLimit": "limit=100, remaining=9, reset=8"}, [Quota("ratelimit", 9, 8, 100, None)]),
-        (  # GitHub
-            {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "56"}
-            | {"X-RateLimit-Reset": "1767225660"},
-            [Quota("x-ratelimit-reset", 56, 60, 60, None)],
-        ),
-        (  # openai
-            {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
-            | {"x-ratelimit-reset-requests": "1s", "x-ratelimit-limit-tokens": "150000"}
-            | {"x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0.5s"},
-            [
-                Quota("x-ratelimit-reset-requests", 59, 1, 60, None),
-                Quota("x-ratelimit-reset-tokens", 149984, 360.5, 150000, None, is_exact=True),
-            ],
-        ),
-        (  # anthropic
-            {"anthropic-ratelimit-tokens-limit": "80000"}
-            | {"anthropic-ratelimit-tokens-remaining": "79000"}
-            | {"anthropic-ratelimit-tokens-reset": "2026-01-01T00:01:00Z"},
-            [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)],
-        ),
-        (
-            {
-                "RateLimit-Limit": "60, 60;w=1",
-                "RateLimit-Remaining": "9, 5",
-                "RateLimit-Reset": "8, 7",
-            },
-            [Quota("ratelimit-reset", 5, 8, 60, None)],
-        ),
-        (
-            {"RateLimit": "limit=100, remaining=9, reset=8, limit=60, remaining=5, reset=7"},
-            [Quota("ratelimit", 5, 8, 60, None)],
-        ),
-        ({"RateLimit": '"a";r=5;t=3', "Age": "10"}, []),  # from a cache
-        ({"RateLimit": '"a";r=-5;t=3'}, []),
-        ({"RateLimit": '"a";r=5'}, []),
-        ({"RateLimit": '"a";r=5;t=0'}, [Quota("a", 5, 0, None, None)]),
-        ({"RateLimit": '"a";r=5;t=999999999'}, []),
-        ({"RateLimit": "nonsense(("}, []),
-        ({"X-RateLimit-Remaining": "5"}, []),
-        ({"X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "30"}, []),
-        ({"X-RateLimit-Remaining": "9" * 400, "X-RateLimit-Reset": "30"}, []),
-        ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225199"}, []),  # is over
-        ({}, []),
-    ],
-)
+@pytest.mark.parametrize(("lines", "found"), [
+    ({"RateLimit": '"default";r=50;t=30', "RateLimit-Policy": '"default";q=100;w=60'},
+        [Quota("default", 50, 30, 100, 60)]),
+    ({"RateLimit": '"a";r=5;t=3, "b";r=50;t=30', "RateLimit-Policy": '"b";q=100'}, [Quota("a", 5, 3,
+        None, None), Quota("b", 50, 30, 100, None)]),
+    ({"RateLimit": "limit=100, remaining=9, reset=8"}, [Quota("ratelimit", 9, 8, 100, None)]),
+    (  # GitHub
+        {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "56"}
+        | {"X-RateLimit-Reset": "1767225660"},
+        [Quota("x-ratelimit-reset", 56, 60, 60, None)],
+    ),
+    (  # openai
+        {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
+        | {"x-ratelimit-reset-requests": "1s", "x-ratelimit-limit-tokens": "150000"}
+        | {"x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0.5s"},
+        [
+            Quota("x-ratelimit-reset-requests", 59, 1, 60, None),
+            Quota("x-ratelimit-reset-tokens", 149984, 360.5, 150000, None, is_exact=True),
+        ],
+    ),
+    (  # anthropic
+        {"anthropic-ratelimit-tokens-limit": "80000"}
+        | {"anthropic-ratelimit-tokens-remaining": "79000"}
+        | {"anthropic-ratelimit-tokens-reset": "2026-01-01T00:01:00Z"},
+        [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)],
+    ),
+    ({"RateLimit-Limit": "60, 60;w=1", "RateLimit-Remaining": "9, 5", "RateLimit-Reset": "8, 7"},
+        [Quota("ratelimit-reset", 5, 8, 60, None)]),
+    ({"RateLimit": "limit=100, remaining=9, reset=8, limit=60, remaining=5, reset=7"},
+        [Quota("ratelimit", 5, 8, 60, None)]),
+    ({"RateLimit": '"a";r=5;t=3', "Age": "10"}, []),  # from a cache
+    ({"RateLimit": '"a";r=-5;t=3'}, []),
+    ({"RateLimit": '"a";r=5'}, []),
+    ({"RateLimit": '"a";r=5;t=0'}, [Quota("a", 5, 0, None, None)]),
+    ({"RateLimit": '"a";r=5;t=999999999'}, []),
+    ({"RateLimit": "nonsense(("}, []),
+    ({"X-RateLimit-Remaining": "5"}, []),
+    ({"X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "30"}, []),
+    ({"X-RateLimit-Remaining": "9" * 400, "X-RateLimit-Reset": "30"}, []),
+    ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225199"}, []),  # is over
+    ({}, []),
+])  # fmt: skip
 def test_what_servers_show(lines: dict[str, str], found: list[Quota]) -> None:
     assert read_quotas(list(lines.items()), lambda: UTC) == tuple(found)
     raw = [(name.encode(), value.encode()) for name, value in lines.items()]
@@ -181,13 +166,10 @@ def test_the_tightest_quota_counts() -> None:
     assert ask(pacing, 1)[0] > 0
 
 
-@pytest.mark.parametrize(
-    ("reserve", "least", "most"),
-    [
-        pytest.param(0.0, 8, 11, id="of 1,000 that are left ten may go"),
-        pytest.param(0.2, 4, 7, id="four of them are the reserve"),
-    ],
-)
+@pytest.mark.parametrize(("reserve", "least", "most"), [
+    pytest.param(0.0, 8, 11, id="of 1,000 that are left ten may go"),
+    pytest.param(0.2, 4, 7, id="four of them are the reserve"),
+])  # fmt: skip
 def test_a_call_costs_what_the_quota_loses(reserve: float, least: int, most: int) -> None:
     """A hundred tokens each."""
     pacing, now = Pacing(reserve=reserve), NOW
@@ -217,13 +199,10 @@ def test_a_response_that_a_later_one_has_overtaken_is_one_that_cost() -> None:
     assert ask(pacing, 20, NOW + 1).count(0.0) == 4
 
 
-@pytest.mark.parametrize(
-    "lefts",
-    [
-        pytest.param([5, 5, 5, 5, 5, 5], id="never less than one"),
-        pytest.param([30, 20, 5], id="one until five responses have shown more"),
-    ],
-)
+@pytest.mark.parametrize("lefts", [
+    pytest.param([5, 5, 5, 5, 5, 5], id="never less than one"),
+    pytest.param([30, 20, 5], id="one until five responses have shown more"),
+])  # fmt: skip
 def test_a_call_costs_one(lefts: list[float]) -> None:
     pacing = Pacing(reserve=0.0)
     for left in lefts:
