@@ -481,7 +481,8 @@ TABLE: list[tuple[Callable[..., Any], Rows]] = [
         ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1, got 0"),
         ({"max_attempts": 2.5}, TypeError, "max_attempts must be a whole number, got 2.5"),
         ({"bucket": 500}, TypeError, "bucket must be a TokenBucket, got 500"),
-        ({"backoff": 0.5}, TypeError, "backoff must be Exponential(…), Fixed(…) or")]),
+        *(({name: 0.5}, TypeError, f"{name} must be Exponential(…), Fixed(…) or")
+            for name in ("backoff", "throttle_backoff"))]),
     (CircuitBreaker, BREAKER),
     (Hedge, HEDGE),
     (Origins, ORIGINS),

@@ -172,6 +172,12 @@ def test_every_reason_is_given() -> None:
 # Rule 1.
 
 
+def test_a_yes_makes_any_error_retryable_and_nothing_else() -> None:
+    yes = ("x-should-retry", "true")
+    verdicts = [verdict_on(a_call(), status, yes) for status in (302, 399, 400, 404, 499)]
+    assert verdicts == [None, None, AGAIN, AGAIN, AGAIN]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_409_waits_for_the_first_request_only_with_a_key(method: str) -> None:
     """Idempotency-Key draft section 2.7: the request with this key is still being processed."""

@@ -3,6 +3,7 @@ original and none of its state; a repr is one line of state.
 """
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -116,6 +117,29 @@ SHARED: list[tuple[Any, dict[str, Any], Any, str, str]] = [
 ]
 ASKED = ConcurrencyLimit, Pacing  # about each attempt, so they are never quiet
 WAYS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
+
+
+DEFAULTS: dict[Any, dict[str, Any]] = {  # as the documentation has them
+    RetryBudget: {"ratio": 0.1, "floor_per_second": 1.0, "burst": 7, "hinted_cost": 0.25}
+    | {"scope": "origin"},
+    CircuitBreaker: {"consecutive_failures": None, "failure_rate": 0.5, "window": 5.0}
+    | {"minimum_calls": 20, "open_for": 0.5, "mode": "enforce"},
+    Hedge: {"quantile": 0.95, "delay": None, "at_least": 0.02, "ratio": 0.05, "burst": 2}
+    | {"learn_from": 50, "methods": {"GET", "HEAD", "OPTIONS"}, "keyed": False},
+    RetryGate: {"max_held": None, "scope": "origin"},
+    ConcurrencyLimit: {"most": None, "adaptive": True, "least": 1, "start": 20}
+    | {"scope": "credential", "max_waiting": None, "releases": None},
+    Pacing: {"reserve": 0.1, "scope": "credential"},
+    TokenBucket: {"capacity": 500, "cost": 14, "throttling_cost": 5, "timeout_cost": 14}
+    | {"success_gain": 1, "returns_cost": True},
+}
+
+
+def test_defaults() -> None:
+    for cls, fields in DEFAULTS.items():
+        assert set(fields) == set(inspect.signature(cls).parameters)
+        made = cls()
+        assert {name: getattr(made, name) for name in fields} == fields
 
 
 @pytest.mark.parametrize("twin_of", WAYS, ids=["copy", "deepcopy", "pickle"])

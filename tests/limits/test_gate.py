@@ -574,10 +574,13 @@ def test_places_are_exact_under_64_threads() -> None:
 def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out() -> None:
     gate = Gate()
     gate.is_dead(0)
-    for number in range(1024):
+    for number in range(1023):
         gate.bad(f"https://{number}:443", 1, 1, 3.0)
-    assert gate.is_healthy(HERE)
-    assert not gate.is_healthy("https://0:443")
+    gate.answers(2, times=20)  # it is at rest, and
+    gate.fails(3, times=4)  # has failed anew
+    gate.bad("https://b:443", 3, 3, 3.0)
+    unhealthy = [not gate.is_healthy(f"https://{at}:443") for at in ("a", "0", "1", "b")]
+    assert unhealthy == [True, False, True, True]
 
 
 def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -> None:

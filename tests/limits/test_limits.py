@@ -356,6 +356,8 @@ def test_a_retry_goes_to_the_next_origin(failure, delay, source, cost):
     call = told(limits, failure, backoff=Fixed(2.0))
     assert planned(call, failure) == (delay, source)
     assert (call.origin, 20 - budget.tokens(A, NOW)) == (B, cost)
+    rests = failure.hint.delay is not None
+    assert begun(limits)[0].origin == (B if rests else A), "it asked to be left alone"
 
 
 def test_when_every_origin_was_tried_the_backoff_is_waited_and_paid() -> None:
@@ -494,6 +496,17 @@ def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too() -> None:
         asks.append(wait)
         now += wait
     assert (wait, asks) == (None, [0.5] * 6 + [0.25])
+
+
+def test_a_half_open_circuit_lets_a_held_call_be_its_probe() -> None:
+    """After a second, and not when the gate would send one: four seconds after a timeout."""
+    gate = RetryGate()
+    gate.bad(A, NOW, sent_at=NOW, weight=3.0, is_timeout=True)
+    limits = limits_of(gate=gate, breaker=opened(open_for=1.0))
+    call = a_call(limits)
+    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    assert limits.admit(call, NOW + 0.75) == 0.25
+    assert limits.admit(call, NOW + 1.0) == 0.0
 
 
 def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:

@@ -78,6 +78,23 @@ def ask(pacing: Pacing, count: int, now: float = NOW, longest: float = 60.0) -> 
     return [pacing.turn(Turn(now), A, longest, now) for _ in range(count)]
 
 
+def test_what_is_under_way_has_used_its_share_already() -> None:
+    pacing = Pacing(reserve=0.0)
+    shown(pacing, 5, 10)
+    waits = ask(pacing, 8)
+    assert waits == [0.0] * 5 + [pytest.approx(ASKS_AGAIN + n / 1_000) for n in (1, 2, 3)]
+
+
+def test_of_a_window_that_is_not_named_the_longest_rest_is_taken() -> None:
+    """So nobody is sent after two seconds because of one that was seen near its end."""
+    pacing, now = Pacing(reserve=1.0), NOW + 3
+    pacing.learn(A, [Quota("q", 5, 1, 100, None)], NOW, NOW)
+    pacing.learn(A, [Quota("q", 2, 10, 100, None)], now, now)
+    turns = [Turn(now) for _ in range(20)]
+    waiting = [turn for turn in turns if pacing.turn(turn, A, 60.0, now)]
+    assert all(pacing.turn(turn, A, 60.0, now + 2.5) for turn in waiting[5:])
+
+
 def sent_at(pacing: Pacing, calls: int, until: float) -> list[float]:
     """When each of some calls is sent that all ask at once; their responses show nothing new."""
     turns = [Turn(NOW) for _ in range(calls)]
