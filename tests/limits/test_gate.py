@@ -245,6 +245,7 @@ def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
     gate.fails(0, **last)
     gate.fails(0, times=9, **last)
     later, sooner = gate.holds(0, ready_in=0.2), gate.holds(0, ready_in=0.1)
+    assert gate.asks(later, 0.05) == pytest.approx(0.15), "not before it is ready"
     gate.begin(HERE, 1.0)
     gate.answers(1.0, times=2)  # not healthy yet
     for _ in range(needed - 1):
