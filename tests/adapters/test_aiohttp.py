@@ -120,23 +120,6 @@ async def test_attempt_timeout_sends_what_a_middleware_below_made_of_the_request
     assert None not in keys
 
 
-async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path):
-    place = tmp_path / "upload.bin"
-    place.write_bytes(b"x" * 300_000)
-    server.script("/thing", 503, "close", 200)
-    form = aiohttp.FormData()
-    form.add_field("who", "me")
-    with place.open("rb") as file:
-        file.seek(1_000)
-        form.add_field("f", file, filename="upload.bin")
-        async with session_of(retrying()) as session:
-            response, _ = await fetch(session, "PUT", server.url + "/thing", data=form)
-    assert response.status == 200
-    arrived = {(arrival.sha256, arrival.body_complete) for arrival in server.requests()}
-    assert len(arrived) == 1
-    assert server.requests()[0].body_bytes > 299_000
-
-
 async def test_a_form_with_a_stream_is_sent_once(server):
     async def pieces():
         yield b"x"

@@ -16,6 +16,7 @@ from forbear import (
     ConcurrencyLimit,
     Exponential,
     Fixed,
+    Hedge,
     Reason,
     RetryPolicy,
     record_of,
@@ -30,39 +31,31 @@ QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
 
 
 class Counting(Listening):
-    """A server that allows so many requests in flight, and answers any more with 429."""
+    """A server that counts what is in flight; if it stalls, most of a body waits for ``pause``."""
 
-    def __init__(self, allowed, seconds=0.02):
-        self.allowed, self.seconds = allowed, seconds
-        self.in_flight = self.most = self.refused = self.requests = 0
-        self.statuses = []  # of the next responses
-        self.head, self.body, self.pause = b"", b"ok", None
+    def __init__(self, seconds=0.0, *, stalls=False, lines=b""):
+        self.seconds, self.lines = seconds, lines
+        self.in_flight = self.most = self.requests = 0
+        self.body, self.pause = b"x" * 100_000 if stalls else b"ok", threading.Event()
+        if not stalls:
+            self.pause.set()
         super().__init__()
 
     def stop(self):
-        if self.pause is not None:
-            self.pause.set()
+        self.pause.set()
         super().stop()
 
     def serve(self, sock, number):
         while head_from(sock):
             with self.lock:
                 self.requests += 1
-                status = self.statuses.pop(0) if self.statuses else 200
-                is_full = self.in_flight >= self.allowed
-                self.refused += is_full
-                if not is_full:
-                    self.in_flight += 1
-                    self.most = max(self.most, self.in_flight)
-            if is_full:
-                sock.sendall(b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\nno")
-                continue
+                self.in_flight += 1
+                self.most = max(self.most, self.in_flight)
             try:
                 time.sleep(self.seconds)
-                length = b"Content-Length: %d\r\n" % len(self.body)
-                head = b"HTTP/1.1 %d Some\r\n" % status + self.head + length
-                rest = head + b"\r\n" + self.body
-                if self.pause is not None:
+                length = b"Content-Length: %d\r\n\r\n" % len(self.body)
+                rest = b"HTTP/1.1 200 Some\r\n" + self.lines + length + self.body
+                if not self.pause.is_set():
                     sock.sendall(rest[: 1 - len(self.body)])
                     self.pause.wait(30)
                     rest = self.body[1:]
@@ -91,7 +84,7 @@ async def until(condition):
 
 async def test_a_bulkhead_is_never_exceeded(adapter):
     limit, events = bulkhead(4), []
-    with Counting(allowed=1000) as server:
+    with Counting(0.02) as server:
         options = {"policy": QUICK, "concurrency": limit, "on_event": [events.append]}
         async with adapter.client(**options) as client:
 
@@ -110,8 +103,7 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
 @pytest.mark.smoke
 async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
     limit = bulkhead()
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
+    with Counting(stalls=True) as server:
         async with adapter.client(concurrency=limit) as client:
             response = await adapter.open(client, "GET", server.url)
             assert limit.in_flight() == 1
@@ -123,8 +115,7 @@ async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
     limit = bulkhead()
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
+    with Counting(stalls=True) as server:
         async with adapter.client(concurrency=limit) as client:
             response = await adapter.open(client, "GET", server.url)
             assert limit.in_flight() == 1
@@ -151,9 +142,7 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
 )
 async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
     limit = bulkhead(releases=releases)
-    with Counting(allowed=10, seconds=0) as server:
-        server.head = b"Content-Type: " + kind.encode() + b"\r\n"
-        server.body, server.pause = b"x" * 100_000, threading.Event()
+    with Counting(stalls=True, lines=b"Content-Type: " + kind.encode() + b"\r\n") as server:
         async with adapter.client(concurrency=limit) as client:
             response = await adapter.open(client, "GET", server.url)
             assert limit.in_flight() == in_flight
@@ -211,8 +200,7 @@ async def test_before_attempt_may_send_requests_through_its_own_client(
 @pytest.mark.smoke
 async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
     limit = bulkhead()
-    with Counting(allowed=10, seconds=0) as server:
-        server.body, server.pause = b"x" * 100_000, threading.Event()
+    with Counting(stalls=True) as server:
         async with adapter.client(concurrency=limit) as client:
             first = await adapter.open(client, "GET", server.url)
             with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
@@ -228,7 +216,7 @@ async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
 @pytest.mark.adapters("async")
 async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
     limit = bulkhead()
-    with Counting(allowed=10, seconds=0.2) as server:
+    with Counting(0.2) as server:
         async with adapter.client(concurrency=limit) as client:
             async with anyio.create_task_group() as group:
 
@@ -241,3 +229,21 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
                 group.cancel_scope.cancel()
             assert is_free(limit)
             assert adapter.status(await adapter.call(client, "GET", server.url)) == 200
+
+
+@pytest.mark.lanes("httpx-asyncio")
+async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
+    for most in (1, 2):
+        limit, peak, requests = bulkhead(most), [], []
+
+        async def slow(request, limit=limit, peak=peak, requests=requests):
+            requests.append(request)
+            await anyio.sleep(0.1 if len(requests) == 1 else 0.02)
+            peak.append(limit.in_flight())
+            return adapter.library.Response(200, content=b"ok")
+
+        options = {"hedge": Hedge(delay=0.02, at_least=0.0, burst=5), "concurrency": limit}
+        async with adapter.client(adapter.library.MockTransport(slow), **options) as client:
+            assert (await adapter.call(client, "GET", "http://api.example.com/")).is_success
+        assert (len(requests), max(peak)) == (most, most)
+        assert is_free(limit)

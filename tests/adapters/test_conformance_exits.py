@@ -2,7 +2,7 @@
 used, and no more.
 
 Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its
-end. The exits by cancellation and by close() are in test_cancellation.py and test_close.py.
+end. The exits by cancellation and by close() are in test_cancellation.py and test_holding.py.
 """
 
 import contextlib

@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 import requests
 
-from forbear import Fixed, Origins, RetryPolicy
+from forbear import Fixed, RetryPolicy
 from forbear.requests import mount
-from forbear.testing import FaultServer
 
 from ..lanes.aiohttp import AiohttpClient
 
@@ -141,12 +140,3 @@ async def test_what_the_caller_does_not_get_is_kept_too(adapter, server):
         with pytest.raises(adapter.status_error):
             await client.get(server.url + "/thing")
         assert client.jar == ["route=b"]
-
-
-async def test_a_retry_at_another_server_carries_it(adapter, server):
-    server.script("/thing", setting(503, "route=b"))
-    with FaultServer() as other:
-        other.script("/thing", 200)
-        async with Known(adapter, origins=Origins([server.url, other.url])) as client:
-            assert await client.get(server.url + "/thing") == 200
-        assert carried(other) == [["route=b"]]

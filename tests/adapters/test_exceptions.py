@@ -19,7 +19,6 @@ from forbear.strategies import Phase
 
 pytestmark = pytest.mark.anyio
 
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
@@ -119,16 +118,6 @@ def test_our_exceptions_survive_pickling(module):
         assert copy.__notes__ == ["a note"]
 
 
-@pytest.mark.adapters("pickles")
-async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
-    async with adapter.client(["connect_error"], policy=NOW, **quick) as client:
-        with pytest.raises(adapter.connect_error) as caught:
-            await adapter.call(client, "GET", URL)
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert record_of(copy) == record_of(caught.value)
-    assert copy.__notes__ == caught.value.__notes__
-
-
 @pytest.mark.parametrize(
     ("ours", "library", "error", "timeout"),
     [(ours, *theirs) for ours, theirs in zip(MODULES, LIBRARIES, strict=True)],
@@ -151,7 +140,6 @@ def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
 UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
 
 
-@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 @pytest.mark.parametrize("status", UNLISTED)
 async def test_a_status_that_is_not_retried_says_so(adapter, server, caplog, status):
     server.script("/thing", status)

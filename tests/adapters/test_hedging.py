@@ -1,8 +1,10 @@
 """Hedged requests: a second attempt beside a first one that takes long, over real sockets."""
 
 import asyncio
+import gc
 import os
 import random
+import sys
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -30,6 +32,8 @@ from forbear.engine.context import Incoming
 from forbear.engine.incoming import Answering
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FaultServer, disabled
+
+from .foreign import collecting_by_hand
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
 
@@ -141,21 +145,6 @@ async def test_both_attempts_count_against_max_attempts(adapter, server, paced, 
     assert record.reason is forbear.Reason.ATTEMPTS_EXHAUSTED
     scheduled = [event for event in heard if event.name == "retry_scheduled"]
     assert len(scheduled) == 1
-
-
-@pytest.mark.smoke
-async def test_if_both_break_the_later_error_is_raised_once(adapter, server, paced):
-    server.script("/x", "close;delay=120", "close;delay=500")
-    async with adapter.client(policy=POLICY.replace(max_attempts=2), hedge=hedge()) as client:
-        with pytest.raises(adapter.disconnect_error) as caught:
-            await adapter.call(client, "GET", server.url + "/x")
-    error = caught.value
-    assert told(forbear.record_of(error)) == ["RemoteProtocolError"] * 2
-    assert "hedged after" in error.__notes__[0]
-    chain = error
-    while chain is not None:
-        assert type(chain).__name__ != "HedgeFinished"
-        chain = chain.__context__
 
 
 CLOSED_POOL = {"max_connections": 1}
@@ -693,3 +682,44 @@ async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, i
         with anyio.fail_after(20):
             response = await adapter.call(client, "GET", "http://a.example/")
     assert response.content == b"second"
+
+
+@pytest.mark.smoke
+async def test_breaker_and_gate_hear_of_an_attempt_that_loses_by_a_failure(
+    adapter, server, paced, heard
+):
+    server.script("/x", "500;delay=120", "200;delay=500")
+    breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
+    options = {"hedge": hedge(), "breaker": breaker, "on_event": [heard]}
+    async with adapter.client(policy=POLICY, **options) as client:
+        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
+    moved = [event.to_state for event in heard if event.name == "circuit_transition"]
+    assert moved[:1] == ["open"]
+
+
+@pytest.mark.smoke
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="it counts no references")
+@pytest.mark.parametrize(
+    "steps",
+    [("200;delay=3000", "200"), ("close;delay=120", "200;delay=160"), ("200;delay=120", "close")],
+)
+async def test_nothing_of_a_race_waits_for_the_garbage_collector(adapter, server, steps):
+    """Errors of the library hold each other; those of an attempt that lost hold nothing more."""
+
+    async def call():
+        server.script("/x", *steps)
+        with suppress(adapter.transport_error):
+            await adapter.call(client, "GET", server.url + "/x")
+
+    async with adapter.client(policy=POLICY, hedge=hedge(burst=9)) as client:
+        await call()
+        flags = gc.get_debug()
+        with collecting_by_hand():
+            await call()
+            await anyio.sleep(0.01)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            gc.set_debug(flags)
+            found = {type(one).__name__ for one in gc.garbage}
+            gc.garbage.clear()
+    assert found.isdisjoint(("HedgedCall", "Second", "HedgeFinished"))

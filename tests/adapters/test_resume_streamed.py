@@ -231,20 +231,6 @@ if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
             ours.close()
 
 
-@clients
-def test_the_connection_goes_back_to_its_pool(lane):
-    with Origin(CONTENT, [Answer(8_000, rst=True), Answer()]) as origin:
-        ours = made(lane, pool=1)
-        response = get(ours, origin.url)
-        assert read(lane, response) == (CONTENT, None)
-        assert response.raw.connection is None
-        assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
-        assert read(lane, get(ours, origin.url)) == (CONTENT, None)
-        assert origin.connections == 2
-        assert len(origin.requests) == 3
-        ours.close()
-
-
 @pytest.mark.parametrize("through", ["a pool", "a manager", "requests"])
 def test_a_redirect_in_place_of_the_rest_begins_the_call_anew(through):
     moved = Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})

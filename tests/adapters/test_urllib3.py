@@ -6,7 +6,7 @@ import warnings
 import pytest
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
-from urllib3.util import Retry, Timeout
+from urllib3.util import Retry
 
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
@@ -197,26 +197,3 @@ def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
             manager.request("GET", server.url + "/thing", retries=False)
 
     assert quickest.sync(run, bound=0.2) <= 0.2
-
-
-@pytest.mark.parametrize(
-    ("timeout", "total", "connect"),
-    [(None, 10, 10), (3, 10, 3), (Timeout(connect=3, read=20), 10, 3), (Timeout(total=6), 6, 6)],
-    ids=str,
-)
-def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout, total, connect):
-    """The manager's or the request's; 10 s are left."""
-    seen = []
-    own = urllib3.HTTPConnectionPool.urlopen
-
-    def urlopen(*args, **named):
-        seen.append(named["timeout"])
-        return own(*args, **named)
-
-    monkeypatch.setattr(urllib3.HTTPConnectionPool, "urlopen", urlopen)
-    server.script("/thing", 200)
-    policy, given = RetryPolicy(total_timeout=10), {"timeout": timeout}
-    for settings, named in ((given, {}), ({}, given)):
-        with RetryPoolManager(policy, clock=FakeClock(), **settings) as manager:
-            manager.request("GET", server.url + "/thing", **named)
-    assert [(each.total, each.connect_timeout) for each in seen] == [(total, connect)] * 2
