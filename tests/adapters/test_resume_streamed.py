@@ -23,12 +23,7 @@ from ..lanes import lane_of
 from .origin import Answer, Origin
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
-CONTENT = "".join(
-    f"{number:07d}\n" for number in range(5_000)
-).encode()  # 40,000 bytes in lines of 8
-HAS_READ1 = hasattr(
-    urllib3.HTTPResponse, "read1"
-)  # from 2.1 on; before it is that of io, and reads nothing
+CONTENT = b"".join(b"%07d\n" % number for number in range(5_000))  # 40,000 bytes in lines of 8
 
 
 def readinto(response):
@@ -40,27 +35,25 @@ def readinto(response):
 # How a body is read: requests' from its response, urllib3's own from the raw one.
 WAYS = {
     "requests": {
-        "iter_content": lambda response: response.iter_content(777),
-        "iter_content-none": lambda response: response.iter_content(None),
-        "content": lambda response: iter([response.content]),
-        "raw.stream": lambda response: response.raw.stream(1000, decode_content=True),
-        "raw.read(n)": lambda response: iter(
-            lambda: response.raw.read(999, decode_content=True), b""
-        ),
+        "iter_content": lambda r: r.iter_content(777),
+        "iter_content-none": lambda r: r.iter_content(None),
+        "content": lambda r: [r.content],
+        "raw.stream": lambda r: r.raw.stream(1000, decode_content=True),
+        "raw.read(n)": lambda r: iter(lambda: r.raw.read(999, decode_content=True), b""),
     },
     "urllib3": {
-        "stream": lambda response: response.raw.stream(1000, decode_content=True),
-        "stream-none": lambda response: response.raw.stream(None, decode_content=True),
-        "read(n)": lambda response: iter(lambda: response.raw.read(999), b""),
-        "read": lambda response: iter([response.raw.read()]),
-        "data": lambda response: iter([response.raw.data]),
-        "lines": lambda response: iter(response.raw),
-        "readinto": lambda response: readinto(response.raw),
-        "readline": lambda response: iter(response.raw.readline, b""),
+        "stream": lambda r: r.raw.stream(1000, decode_content=True),
+        "stream-none": lambda r: r.raw.stream(None, decode_content=True),
+        "read(n)": lambda r: iter(lambda: r.raw.read(999), b""),
+        "read": lambda r: [r.raw.read()],
+        "data": lambda r: [r.raw.data],
+        "lines": lambda r: r.raw,
+        "readinto": lambda r: readinto(r.raw),
+        "readline": lambda r: iter(r.raw.readline, b""),
     },
 }
-if HAS_READ1:
-    WAYS["urllib3"]["read1"] = lambda response: iter(lambda: response.raw.read1(500), b"")
+if hasattr(urllib3.HTTPResponse, "read1"):  # from 2.1 on
+    WAYS["urllib3"]["read1"] = lambda r: iter(lambda: r.raw.read1(500), b"")
 
 REQUESTS, URLLIB3 = lane_of("requests"), lane_of("urllib3")
 clients = pytest.mark.parametrize("lane", [REQUESTS, URLLIB3], ids=["requests", "urllib3"])
@@ -136,36 +129,22 @@ def test_an_encoded_body_goes_on_through_one_decoder(lane, coding):
 
 
 LARGE = random.Random(8).randbytes(300_000)
-INSIDE = {
-    "cut twice": ([Answer(90_000), Answer(80_000), Answer()], (90_000, 170_000), 3),
-    "a failure between": ([Answer(90_000), Answer(status=503), Answer()], (90_000,), 3),
-    "another version": ([Answer(90_000), Answer(lines={"ETag": '"v2"'}, ranges=False)], (), 2),
-    "a part of another": ([Answer(90_000), Answer(lines={"ETag": '"v2"'}), Answer()], (), 3),
-    "a part without its range": (
-        [Answer(90_000), Answer(lines={"Content-Range": None}), Answer()],
-        (),
-        3,
-    ),
-    **{
-        f"{status} without a body": (
-            [Answer(90_000), Answer(status=status, content=b""), Answer()],
-            (),
-            3,
-        )
-        for status in (203, 204, 304)
-    },
-    "begun anew, half a head": (
-        [Answer(90_000), Answer(lines={"ETag": '"v2"'}), Answer(head_cut=40), Answer()],
-        (),
-        4,
-    ),
-    "no validator, half a head": (
-        [Answer(90_000, lines={"ETag": None}), Answer(head_cut=40), Answer()],
-        (),
-        3,
-    ),
-    "no validator": ([Answer(90_000, lines={"ETag": None}), Answer()], (), 2),
-    "chunked": ([Answer(90_000, chunked=True), Answer()], (), 2),
+FIRST, UNTAGGED = Answer(90_000), Answer(90_000, lines={"ETag": None})
+V2, UNRANGED = Answer(lines={"ETag": '"v2"'}), Answer(lines={"Content-Range": None})
+HALF_A_HEAD, WHOLE = Answer(head_cut=40), Answer()
+INSIDE = {  # each answer is to one request; and the places where the body goes on
+    "cut twice": ([FIRST, Answer(80_000), WHOLE], (90_000, 170_000)),
+    "a failure between": ([FIRST, Answer(status=503), WHOLE], (90_000,)),
+    "another version": ([FIRST, Answer(lines={"ETag": '"v2"'}, ranges=False)], ()),
+    "a part of another": ([FIRST, V2, WHOLE], ()),
+    "a part without its range": ([FIRST, UNRANGED, WHOLE], ()),
+    "203 without a body": ([FIRST, Answer(status=203, content=b""), WHOLE], ()),
+    "204 without a body": ([FIRST, Answer(status=204, content=b""), WHOLE], ()),
+    "304 without a body": ([FIRST, Answer(status=304, content=b""), WHOLE], ()),
+    "begun anew, half a head": ([FIRST, V2, HALF_A_HEAD, WHOLE], ()),
+    "no validator, half a head": ([UNTAGGED, HALF_A_HEAD, WHOLE], ()),
+    "no validator": ([UNTAGGED, WHOLE], ()),
+    "chunked": ([Answer(90_000, chunked=True), WHOLE], ()),
 }
 
 
@@ -177,14 +156,14 @@ def whole(client, url):
 
 @clients
 @pytest.mark.parametrize("total_timeout", [None, 30.0], ids=["fast path", "loop"])
-@pytest.mark.parametrize(("answers", "resumed", "requests"), INSIDE.values(), ids=INSIDE)
-def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resumed, requests):
+@pytest.mark.parametrize(("answers", "resumed"), INSIDE.values(), ids=INSIDE)
+def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resumed):
     with Origin(LARGE, answers) as origin:
         ours = made(lane, POLICY.replace(total_timeout=total_timeout), pool=1)
         response, content = whole(ours, origin.url)
         assert content == LARGE
         assert response.raw.closed  # until then urllib3 would repeat ``read(None)``
-        assert len(origin.requests) == requests
+        assert len(origin.requests) == len(answers)
         assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
         ours.close()
     assert (response.status_code, record_of(response).resumed) == (200, resumed)

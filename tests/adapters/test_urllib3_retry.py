@@ -1,9 +1,4 @@
-"""``Retry`` for libraries that take nothing else: urllib3 itself and requests over the faulting
-server.
-
-Pitfalls 20 to 31 of the survey of peers, as far as a Retry can do something about them, are named
-where they are tested.
-"""
+"""``Retry`` for libraries that take nothing else; numbers are those of ../test_pitfalls.py."""
 
 import contextlib
 import copy
@@ -11,6 +6,7 @@ import hashlib
 import io
 import pickle
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import requests
@@ -35,46 +31,45 @@ POOL = urllib3.HTTPConnectionPool("api.example.com")
 AT_ONCE = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 
-class Lane:
-    """One way in which a library uses a Retry; ``call`` returns status, body and response."""
+@contextmanager
+def of_requests(retry):
+    """``call(method, url, body=None)``, which returns status, body and response."""
+    with requests.Session() as session:
+        session.trust_env = False
+        session.mount("http://", requests.adapters.HTTPAdapter(max_retries=retry))
 
-    def __init__(self, name):
-        self.name = name
-
-    @contextmanager
-    def client(self, retry, **settings):
-        if self.name == "requests":
-            with requests.Session() as session:
-                session.trust_env = False
-                adapter = requests.adapters.HTTPAdapter(max_retries=retry, **settings)
-                session.mount("http://", adapter)
-                session.mount("https://", adapter)
-                yield session
-        else:
-            with urllib3.PoolManager(retries=retry, **settings) as manager:
-                yield manager
-
-    def call(self, client, method, url, body=None, **options):
-        if self.name == "requests":
-            response = client.request(method, url, data=body, **options)
+        def call(method, url, body=None):
+            response = session.request(method, url, data=body)
             return response.status_code, response.content, response
-        preload = self.name == "urllib3-preloaded"
-        response = client.request(method, url, body=body, preload_content=preload, **options)
-        content = response.data if preload else response.read()
-        response.release_conn()
-        return response.status, content, response
+
+        yield call
 
 
-LANES = [Lane("urllib3-preloaded"), Lane("urllib3-streamed"), Lane("requests")]
+@contextmanager
+def of_urllib3(retry, preload=True):
+    with urllib3.PoolManager(retries=retry) as manager:
+
+        def call(method, url, body=None):
+            response = manager.request(method, url, body=body, preload_content=preload)
+            content = response.data if preload else response.read()
+            response.release_conn()
+            return response.status, content, response
+
+        yield call
 
 
-every_lane = pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
+LANES = {
+    "requests": of_requests,
+    "urllib3-preloaded": of_urllib3,
+    "urllib3-streamed": partial(of_urllib3, preload=False),
+}
+every_lane = pytest.mark.parametrize("lane", LANES.values(), ids=LANES)
 
 
 @pytest.fixture
 def lane():
     """As requests uses a Retry; ``every_lane`` where the way makes a difference."""
-    return LANES[2]
+    return of_requests
 
 
 @pytest.fixture
@@ -111,13 +106,13 @@ def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, serv
     policy = AT_ONCE.replace(methods={*RetryPolicy().methods, "POST", "PATCH"})
     for replayable, repeated in ((False, BODILESS), (True, (*BODILESS, "PUT", "DELETE"))):
         template = retry(policy, budget=None, bodies_replayable=replayable)
-        with lane.client(template) as client, forbear.override(methods=policy.methods):
+        with lane(template) as call, forbear.override(methods=policy.methods):
             for method in (*BODILESS, "PUT", "DELETE", "POST", "PATCH", "LOCK"):
                 path = f"/{method}/{replayable}"
                 server.script(path, fault, 200)
                 status = 503
                 with contextlib.suppress(HTTPError, requests.RequestException):
-                    status, _, _ = lane.call(client, method, server.url + path)
+                    status, _, _ = call(method, server.url + path)
                 assert status == (200 if method in repeated else 503)
                 assert len(server.requests(path)) == 1 + (method in repeated)
 
@@ -129,10 +124,10 @@ def test_a_throttled_post_is_sent_again_only_with_a_body_that_replays(
     template = retry(AT_ONCE.replace(unexecuted_statuses={429}), bodies_replayable=replayable)
     server.script("/orders", 429, 200)
     server.script("/lost", "reset", 200)
-    with lane.client(template) as client:
-        status, _, _ = lane.call(client, "POST", server.url + "/orders", b"order")
+    with lane(template) as call:
+        status, _, _ = call("POST", server.url + "/orders", b"order")
         with contextlib.suppress(HTTPError, requests.RequestException):
-            lane.call(client, "POST", server.url + "/lost", b"order")
+            call("POST", server.url + "/lost", b"order")
     assert status == (200 if replayable else 429)
     assert [each.body_bytes for each in server.requests("/orders")] == [5] * sent
     assert len(server.requests("/lost")) == 1
@@ -146,8 +141,8 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server):
         server.script(f"/{number}", 200)
         server.stop()
         clock = Meanwhile(lambda clock: server.start())
-        with lane.client(Retry(clock=clock, random=lambda: 0.5)) as client:
-            status, _, response = lane.call(client, "POST", f"{server.url}/{number}", body)
+        with lane(Retry(clock=clock, random=lambda: 0.5)) as call:
+            status, _, response = call("POST", f"{server.url}/{number}", body)
         assert status == 200
         # The fast first retry: in the middle of 0 to 0.05.
         assert clock.sleeps == pytest.approx([0.025])
@@ -161,8 +156,8 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
     server.script("/thing", fault, 200)
     file = io.BytesIO(b"skipped" + b"sent" * 5000)
     file.seek(7)
-    with lane.client(retry(bodies_replayable=True)) as client:
-        status, _, _ = lane.call(client, "PUT", server.url + "/thing", file)
+    with lane(retry(bodies_replayable=True)) as call:
+        status, _, _ = call("PUT", server.url + "/thing", file)
     assert status == 200
     sent = [each.sha256 for each in server.requests("/thing")]
     assert sent == [hashlib.sha256(b"sent" * 5000).hexdigest()] * 2
@@ -199,8 +194,8 @@ def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock
     server.script("/thing", "503;retry-after=10")
     for total, block in ((5, 60), (None, 5)):
         template = retry(AT_ONCE.replace(total_timeout=total), clock=clock)
-        with lane.client(template) as client, forbear.deadline(block, clock=clock):
-            status, _, response = lane.call(client, "GET", server.url + "/thing")
+        with lane(template) as call, forbear.deadline(block, clock=clock):
+            status, _, response = call("GET", server.url + "/thing")
         assert (status, clock.sleeps) == (503, [])
         assert record_of(response).reason is Reason.DEADLINE
 
@@ -243,8 +238,8 @@ def test_28_a_status_never_raises(lane, server, retry):
         )
     ):
         server.script(f"/{number}", f"{step};body=12")
-        with lane.client(retry(policy)) as client:
-            status, content, response = lane.call(client, method, f"{server.url}/{number}")
+        with lane(retry(policy)) as call:
+            status, content, response = call(method, f"{server.url}/{number}")
         assert (status, content) == (int(step[:3]), b"0123456789ab")
         assert record_of(response).reason is reason, number
 
@@ -267,9 +262,9 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
 
 def test_an_outage_gets_no_more_retries_than_the_default_budget_has(lane, server, retry):
     server.script("/thing", 503)
-    with lane.client(retry()) as client:
+    with lane(retry()) as call:
         for _ in range(10):
-            lane.call(client, "GET", server.url + "/thing")
+            call("GET", server.url + "/thing")
     assert len(server.requests("/thing")) == 10 + 7
 
 
@@ -305,8 +300,8 @@ def test_a_retry_pickles(server, manager):
 def test_a_block_of_tests_bounds_the_attempts(lane, server, retry):
     server.script("/thing", 503)
     with testing.fast(max_attempts=2), forbear.override(max_attempts=9):
-        with lane.client(retry()) as client:
-            lane.call(client, "GET", server.url + "/thing")
+        with lane(retry()) as call:
+            call("GET", server.url + "/thing")
     assert len(server.requests("/thing")) == 2
 
 
