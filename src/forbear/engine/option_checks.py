@@ -63,7 +63,7 @@ def check_options(
                 f"{who} is synchronous and would not await {option}, got the coroutine"
                 f" function {shown(given[option])}; give it a plain function"
             )
-    if given["hedge"] is not None and not hedges:
+    if given.get("hedge") is not None and not hedges:
         raise TypeError(
             f"{who} takes no hedge: only AsyncRetryTransport does, of forbear.httpx and"
             " forbear.httpx2. On a synchronous client every call that could be hedged would"

@@ -141,12 +141,12 @@ class Settings:
             given = check_options(
                 who, policy, options, defaults, ADDONS, awaits=awaits, hedges=hedges
             )
-        self.hedge: Any = given["hedge"]
+        self.hedge: Any = given.get("hedge")
         clock = given["clock"]
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = Sleeper(self.clock)
         self.has_random = given["random"] is not None
-        self.idempotency: IdempotencyKeys | None = given["idempotency"]
+        self.idempotency: IdempotencyKeys | None = given.get("idempotency")
         keys = self.idempotency
         self.key_names = frozenset() if keys is None else keys.recognised
         self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
@@ -155,12 +155,12 @@ class Settings:
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
         self.resume: bool = given["resume"]
-        self.event_streams: EventStreams | None = given["event_streams"]
+        self.event_streams: EventStreams | None = given.get("event_streams")
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
-        self.contact: str | None = given["contact"]
+        self.contact: str | None = given.get("contact")
         self.name: str = given["name"]
-        if given["gate"] is ... and given["strategy"] is None:
+        if given["gate"] is ... and given.get("strategy") is None:
             given["gate"] = RetryGate()
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)

@@ -1,0 +1,97 @@
+"""Add-ons can be deleted, and shared code does not name them."""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import forbear
+from forbear.engine.settings import ADDONS
+
+from .processes import SOURCE
+
+ROOT = Path(forbear.__file__).parent
+# What a limit of ``addons/`` is called, but not the steps and the errors that any limit may use.
+NAMES = re.compile(
+    r"breaker|circuit(?!_?open_?error)|budget|cooldown|failover|failed_over|pacing|paced|concurren"
+    r"|\bslot|hedg|strateg|\bOrigins\b",
+    re.IGNORECASE,
+)
+# Lines of code that still name one, by file. The numbers may only fall; a table of options is to
+# name each once.
+STILL_NAMED = {
+    "adapters/aiohttp/port.py": 4,
+    "adapters/httpx/hedging.py": 95,
+    "adapters/httpx/port.py": 5,
+    "adapters/httpx/slots.py": 3,
+    "adapters/httpx/transport.py": 16,
+    "adapters/names.py": 5,
+    "adapters/urllib3/port.py": 6,
+    "adapters/urllib3/retry.py": 4,
+    "core/call.py": 7,
+    "core/decide.py": 1,
+    "core/events.py": 11,
+    "core/migration.py": 5,
+    "core/origins.py": 1,
+    "core/outcome.py": 4,
+    "core/record.py": 17,
+    "core/strategy.py": 2,
+    "engine/bodies.py": 1,
+    "engine/calls.py": 12,
+    "engine/clock.py": 18,
+    "engine/context.py": 1,
+    "engine/errors.py": 3,
+    "engine/event_log.py": 1,
+    "engine/events.py": 39,
+    "engine/log.py": 2,
+    "engine/loop.py": 4,
+    "engine/option_checks.py": 4,
+    "engine/options.py": 14,
+    "engine/settings.py": 16,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [option for option in ADDONS if option != "gate"])
+def test_without_an_add_on_everything_else_works(option):
+    """Its file and its line of the table deleted: all clients send, retry, refuse and give up."""
+    command = [sys.executable, str(Path(__file__).parent / "taken_out.py"), option]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"PYTHONPATH": SOURCE},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_shared_code_names_no_limit_but_in_the_table():
+    found = Counter(
+        path.relative_to(ROOT).as_posix()
+        for folder in ("core", "engine", "limits", "adapters")
+        for path in (ROOT / folder).rglob("*.py")
+        for line in code_of(path.read_text(encoding="utf-8"))
+        if NAMES.search(line)
+    )
+    assert not found - Counter(STILL_NAMED), "further lines name one"
+
+
+def code_of(text):
+    """The lines of a module without comments and docstrings."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    return lines
