@@ -12,7 +12,7 @@ from typing import Any
 from _calls import BARE_AGAIN, Effort
 from _measure import Lane, Track, best_bare, figure, interleave
 
-GOALS = {"RetryAdapter over HTTPAdapter.send": 700.0, "RetryPoolManager's pool": 1_000.0}  # ns
+GOALS = {"RetryAdapter(inner=…)": 700.0, "RetryPoolManager's pool": 1_000.0}  # ns
 BODY = b"x" * 100
 
 
@@ -48,8 +48,10 @@ def adapters(effort: Effort) -> dict[str, Any]:
 def _requests_lanes() -> list[Lane]:
     import requests
 
+    from forbear import RetryPolicy
     from forbear.requests import RetryAdapter
 
+    timed = RetryPolicy(total_timeout=10)
     answer = requests.Response()
     answer.status_code = 200
     answer._content = BODY
@@ -58,24 +60,21 @@ def _requests_lanes() -> list[Lane]:
         def send(self, request, stream=False, timeout=None, verify=True, cert=None, proxies=None):
             return answer
 
-    class Inheriting(RetryAdapter, Stub):
-        pass
-
     request = requests.Session().prepare_request(
         requests.Request("GET", "https://api.example.com/orders")
     )
     return [
         Lane("bare", Stub().send, request),
         Lane(BARE_AGAIN, Stub().send, request),
-        Lane("RetryAdapter over HTTPAdapter.send", Inheriting().send, request),
         Lane("RetryAdapter(inner=…)", RetryAdapter(inner=Stub()).send, request),
-        Lane("RetryAdapter, budget=None", Inheriting(budget=None).send, request),
+        Lane("RetryAdapter, total_timeout", RetryAdapter(timed, inner=Stub()).send, request),
     ]
 
 
 def _urllib3_lanes() -> list[Lane]:
     import urllib3
 
+    from forbear import RetryPolicy
     from forbear.urllib3 import Retry, RetryPoolManager
 
     def pool_of(manager):
@@ -101,6 +100,7 @@ def _urllib3_lanes() -> list[Lane]:
         lane("bare", urllib3.PoolManager()),
         lane(BARE_AGAIN, urllib3.PoolManager()),
         lane("RetryPoolManager's pool", RetryPoolManager()),
+        lane("RetryPoolManager's, total_timeout", RetryPoolManager(RetryPolicy(total_timeout=10))),
         lane("retries=urllib3.Retry(3)", urllib3.PoolManager(), retries=urllib3.Retry(3)),
         lane("retries=forbear.urllib3.Retry()", urllib3.PoolManager(), retries=Retry()),
     ]

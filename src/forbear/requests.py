@@ -28,7 +28,7 @@ from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
 from .engine.frames import warn
 from .engine.loop import drive_call
-from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
+from .engine.settings import DEFAULT_POLICY, OFF, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -163,21 +163,31 @@ class RetryAdapter(BaseAdapter):
         port = self.port
         started_at = port.clock.monotonic()
         scope = current()
+        source = request, stream, timeout, verify, cert, proxies
+        view: Any = None
+        outgoing = None
         if (
             port.special
             or (scope is not None and not scope.asks_nothing)
             or type(request.body) not in PLAIN
         ):
-            source = request, stream, timeout, verify, cert, proxies
-            return port.send_changed(source, started_at, scope)
-        if not port.shared.quiet:
-            source = request, stream, timeout, verify, cert, proxies
-            return drive_call(call_of(port, source, None, started_at, scope), port)
+            view, outgoing = port.prepare(source, started_at, scope)
+        if not port.shared.quiet or (
+            outgoing is not None and (port.asks or outgoing.policy is OFF)
+        ):
+            return drive_call(call_of(port, source, outgoing, started_at, scope), port)
         response: requests.Response | None = None
         held: list[requests.Response | Exception | None] | None = None
         try:
             try:
-                response = self.send_once(request, stream, timeout, verify, cert, proxies)
+                if outgoing is None:
+                    response = self.send_once(request, stream, timeout, verify, cert, proxies)
+                else:
+                    response = port.sent(view, outgoing, outgoing.request)
+                    if response.status_code < 300:
+                        response = port.bound_first(
+                            response, source, view, outgoing, started_at, scope
+                        )
                 if response.status_code < 300 and (
                     stream
                     or (
@@ -186,8 +196,7 @@ class RetryAdapter(BaseAdapter):
                     )
                 ):
                     if stream:
-                        source = request, stream, timeout, verify, cert, proxies
-                        begin = partial(call_after_first, port, source, None, started_at, scope)
+                        begin = partial(call_after_first, port, source, outgoing, started_at, scope)
                         response = port.watched(response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(request.url), response.status_code
@@ -199,8 +208,7 @@ class RetryAdapter(BaseAdapter):
                 port.close(response)
                 held = [error]
             response = None  # so that only the call holds it while it waits
-            source = request, stream, timeout, verify, cert, proxies
-            return port.take_over(source, started_at, scope, held)
+            return port.take_over(source, outgoing, started_at, scope, held)
         except BaseException:
             port.close(held.pop() if held and response is None else response)
             raise

@@ -27,7 +27,7 @@ from .adapters.urllib3.request import PLAIN, origin_at
 from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
 from .engine.loop import drive_call
-from .engine.settings import DEFAULT_POLICY, Settings
+from .engine.settings import DEFAULT_POLICY, OFF, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -100,23 +100,33 @@ class RetryingPool(Pool):
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
         scope = current()
+        source = self, method, url, body, headers, preload, named
+        view: Any = None
+        outgoing = None
         if (
             redirects.total is False
             or port.special
             or (scope is not None and not scope.asks_nothing)
             or type(body) not in PLAIN
         ):
-            source = self, method, url, body, headers, preload, named
             setting = False if redirects.total is False else None
-            return port.send_changed(source, started_at, scope, setting)
-        if not port.shared.quiet:
-            source = self, method, url, body, headers, preload, named
-            return drive_call(call_of(port, source, None, started_at, scope), port)
+            view, outgoing = port.prepare(source, started_at, scope, setting)
+        if not port.shared.quiet or (
+            outgoing is not None and (port.asks or outgoing.policy is OFF)
+        ):
+            return drive_call(call_of(port, source, outgoing, started_at, scope), port)
         response: Any = None
         held: list[urllib3.HTTPResponse | Exception | None] | None = None
         try:
             try:
-                response = super().urlopen(method, url, body, headers, **named)
+                if outgoing is None:
+                    response = super().urlopen(method, url, body, headers, **named)
+                else:
+                    response = port.sent(view, outgoing, outgoing.request)
+                    if response.status < 300:
+                        response = port.bound_first(
+                            response, source, view, outgoing, started_at, scope
+                        )
                 if response.status < 300 and (
                     not preload
                     or (
@@ -127,8 +137,7 @@ class RetryingPool(Pool):
                     if preload:
                         response.release_conn()
                     else:
-                        source = self, method, url, body, headers, preload, named
-                        begin = partial(call_after_first, port, source, None, started_at, scope)
+                        begin = partial(call_after_first, port, source, outgoing, started_at, scope)
                         response = port.watched(response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(url, self), response.status
@@ -141,8 +150,7 @@ class RetryingPool(Pool):
                     request = PoolRequest(self, method, url, body, headers, preload, named)
                     held[0] = port.load_error(request, response, error)
             response = None  # so that only the call holds it while it waits
-            source = self, method, url, body, headers, preload, named
-            return port.take_over(source, started_at, scope, held)
+            return port.take_over(source, outgoing, started_at, scope, held)
         except BaseException:
             port.close(held.pop() if held and response is None else response)
             raise

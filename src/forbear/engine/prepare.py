@@ -142,7 +142,7 @@ def outgoing_for(
         if settings.contact is not None:
             request = port.with_contact(request)
     is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-    if is_bounded or key or guard is not None:
+    if key or guard is not None:
         request = port.copied(request, key or None)
     outgoing = Outgoing(request, policy, deadline_at, guard, key, hop)
     if guard is not None:

@@ -156,7 +156,8 @@ class HttpxPort:
         return self.streams.guard(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
-        """Bound the timeouts of what is sent by the deadline."""
+        """Bound the timeouts of what is sent by the deadline, in a copy."""
+        outgoing.request = outgoing.pristine = self.copied(outgoing.pristine)
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
         timeouts = self.streams.timeouts(extensions.get("timeout") or ())
         outgoing.timeouts = extensions["timeout"] = timeouts

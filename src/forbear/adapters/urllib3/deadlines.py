@@ -17,7 +17,6 @@ from weakref import ref
 from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.util import Timeout
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
@@ -50,14 +49,12 @@ def left_here() -> float:
     return HERE.ends_at - SYSTEM_CLOCK.true_monotonic()
 
 
-def read_freely(raw: HTTPResponse, configured: Timeout) -> None:
-    """Let the caller read this response with the client's own Timeout, not the last attempt's."""
+def read_freely(raw: HTTPResponse, configured: float | None) -> None:
+    """Let the caller read this response with the client's own timeout, not the last attempt's."""
     sock = socket_of(getattr(raw, "live", raw))
     if sock is not None:
-        fresh = configured.clone()
-        fresh.start_connect()  # before that it has no read timeout
         with suppress(OSError):
-            sock.settimeout(fresh.read_timeout)
+            sock.settimeout(least(configured, None))
 
 
 def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
@@ -92,6 +89,21 @@ def socket_of(raw: Any) -> Any:
     """
     below = getattr(raw, "_fp", None)
     return getattr(getattr(getattr(below, "fp", None), "raw", None), "_sock", None)
+
+
+def has_arrived(raw: HTTPResponse) -> bool:
+    """Has all of a body of known length come with its head? Then no read of it can be late."""
+    sock, length = socket_of(raw), raw.length_remaining
+    if not length or not hasattr(sock, "gettimeout"):
+        return False
+    configured = sock.gettimeout()
+    try:
+        sock.settimeout(0)
+        return len(raw._fp.fp.peek(1)) >= length  # type: ignore[union-attr]
+    except OSError:  # nothing has come
+        return False
+    finally:
+        sock.settimeout(configured)
 
 
 def drain(raw: HTTPResponse, ends_at: float) -> None:

@@ -11,7 +11,7 @@ from urllib3.util.proxy import connection_requires_http_tunnel
 
 from ...engine.frames import warn
 from .port import Urllib3Port
-from .request import Urllib3Request, in_url, origin_at, path_of
+from .request import Urllib3Request, in_url, origin_at, path_of, phases_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
+    from .port import Phases
+    from .types import Limited
 
     Lines = Sequence[tuple[str, str]]
     AnyError = TypeVar("AnyError", bound=BaseException)
@@ -139,23 +141,22 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     def host_of(self, url: str) -> str:
         return "" if url.startswith("/") else parse_url(url).netloc or ""
 
-    def transmit(self, call: Call, request: PoolRequest) -> HTTPResponse:
+    def transmit(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}
-        is_bounded = self.is_bounded(call)
+        is_bounded = self.is_bounded(limits)
         if is_bounded:
-            changed["timeout"] = self.bounded(call)
-        if call.rest is not None or call.request.partial is not None:  # type: ignore[attr-defined]
+            changed["timeout"] = self.bounded(view, limits)
+        if view.asks_rest or view.partial is not None:
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
             changed["redirect"] = False
-        if call.guard is not None:  # it seeks a file back by itself
+        if view.guard is not None:  # it seeks a file back by itself
             changed["body_pos"] = None
         named, send = {**request.named, **changed}, request.pool.send_once
         parts = request.method, request.url, request.body, request.headers
         if not is_bounded:
             return send(*parts, **named)  # type: ignore[no-any-return]
-        with self.under_deadline(call):
-            return send(*parts, **named)  # type: ignore[no-any-return]
+        return self.under_deadline(limits, send, *parts, **named)
 
     def load(self, request: PoolRequest, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released."""
@@ -183,14 +184,16 @@ class PoolPort(Urllib3Port[HTTPResponse]):
                 return raised
         return error
 
-    def timeout_of(self, call: Call) -> Timeout:
-        original = call.request.original
+    def phases_of(self, view: Urllib3Request) -> Phases:
+        original: PoolRequest = view.original
         configured = original.named.get("timeout", original.pool.timeout)
         if configured is Timeout.DEFAULT_TIMEOUT:
             configured = original.pool.timeout
-        return configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
+        if isinstance(configured, Timeout):
+            return phases_of(configured)
+        return None, configured, configured
 
-    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
+    def failed_to_send(self, view: object, error: ConsumedBody) -> Exception:
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")
 
     def load_last(self, call: Call, response: HTTPResponse) -> None:

@@ -6,12 +6,13 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
+from urllib3.util import Timeout
 
 from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
 from ...core.headers.fields import as_text, begins_events
@@ -41,14 +42,12 @@ from ...engine.errors import (
 from ...engine.loop import drive_call
 from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF
-from .deadlines import HERE, close_idle, discard, is_large, is_resumable, read_freely
+from .deadlines import HERE, close_idle, discard, has_arrived, is_large, is_resumable, read_freely
 from .errors import classify, tree
-from .request import PLAIN, Urllib3Request, clamped, field_lines
+from .request import PLAIN, Urllib3Request, field_lines, least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from urllib3.util import Timeout
+    from collections.abc import Callable, Sequence
 
     from ...core.call import Call, Story
     from ...core.policy import RetryPolicy
@@ -57,9 +56,10 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
-    from .types import EitherResponse, PartialBody
+    from .types import EitherResponse, Limited, PartialBody
 
     Lines = Sequence[tuple[str, str]]
+    Phases = tuple[float | None, float | None, float | None]  # total, connect, read
 
 
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
@@ -85,17 +85,17 @@ class Urllib3Port(Generic[AnyResponse]):
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def timeout_of(self, call: Call) -> Timeout: ...
+        def phases_of(self, view: Urllib3Request) -> Phases: ...
         def view_of(self, source: Any) -> Urllib3Request: ...
         def guard_of(self, request: Any, body: Any, hop: object) -> Body: ...
         def copied(self, request: Any, lines: Lines | None = None, url: Any = None) -> Any: ...
         def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any: ...
         def host_of(self, url: Any) -> str: ...
-        def transmit(self, call: Call, request: Any) -> AnyResponse: ...
+        def transmit(self, view: Any, limits: Limited, request: Any) -> AnyResponse: ...
         def load_last(self, call: Call, response: AnyResponse) -> None: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def status_error(self, call: Call, response: AnyResponse) -> Exception: ...
-        def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception: ...
+        def failed_to_send(self, view: Any, error: ConsumedBody) -> Exception: ...
         def closed_error(self) -> Exception: ...
 
     def __init__(
@@ -110,28 +110,35 @@ class Urllib3Port(Generic[AnyResponse]):
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.special = settings.special  # with event_streams too, which are judged in the loop
+        self.special = settings.special
+        # What looks like a success may be flagged, or be a stream whose first event is an error.
+        self.asks = settings.retry_if is not None or settings.event_streams is not None
         self.is_plain = settings.is_plain
         self.shared = settings.limits.shared
 
     # A call begins.
 
     def take_over(
-        self, source: object, started_at: float, context: CallContext | None, held: list[Any]
+        self,
+        source: object,
+        outgoing: Outgoing | None,
+        started_at: float,
+        context: CallContext | None,
+        held: list[Any],
     ) -> AnyResponse:
         """Continue where the fast path ends.
 
         ``held`` has the outcome of the first attempt. It is taken out, so that the caller's frame
         does not keep it alive while the call waits.
         """
-        call = call_after_first(self, source, None, started_at, context)
+        call = call_after_first(self, source, outgoing, started_at, context)
         view: Any = call.request
         try:
             call.live, held[0] = held[0], None
             if not isinstance(call.live, Exception):
                 try:
                     if self.loads(view, call.policy, call.live):
-                        call.live = self.read(view, call.live)
+                        call.live = self.read(view, self.in_time(call, call.live))
                         self.note_empty_stream(call, call.live)
                 except Exception as error:
                     call.live = error
@@ -140,19 +147,38 @@ class Urllib3Port(Generic[AnyResponse]):
             self.close(call.live)
             raise
 
-    def send_changed(
+    def prepare(
         self, source: Any, started_at: float, context: CallContext | None, setting: object = None
-    ) -> AnyResponse:
-        """Send a request in which something may be changed; its own setting may be False."""
+    ) -> tuple[Urllib3Request, Outgoing]:
+        """Return the view of a request, and what is sent in its place.
+
+        Raises:
+            The library's DeadlineExceeded: nothing is sent.
+        """
         from ...engine.prepare import outgoing_for
 
-        request = self.view_of(source).original
+        view = self.view_of(source)
+        request: Any = view.original
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
-        call = call_of(self, source, outgoing, started_at, context)
         if outgoing.deadline_at <= started_at:
-            raise too_late(self, call)
-        return drive_call(call, self)
+            raise too_late(self, call_of(self, source, outgoing, started_at, context))
+        view.guard = outgoing.guard
+        return view, outgoing
+
+    def bound_first(
+        self, response: AnyResponse, source: object, view: Urllib3Request, outgoing: Outgoing,
+        started_at: float, context: CallContext | None,
+    ) -> AnyResponse:  # fmt: skip
+        """Bound the reading of a first response that was accepted."""
+        if outgoing.announced:
+            forget_announced(outgoing)
+        if not self.is_bounded(outgoing):
+            return response
+        if not view.streams:
+            return self.in_time(outgoing, response)
+        begin = partial(call_after_first, self, source, outgoing, started_at, context)
+        return self.free(view, context, begin, response)
 
     def with_contact(self, request: Any) -> Any:
         if "from" in {as_text(name).lower() for name in request.headers}:
@@ -183,16 +209,7 @@ class Urllib3Port(Generic[AnyResponse]):
         if now >= call.deadline_at:
             raise expired(self, call)
         call.sending(now)
-        try:
-            if call.guard is not None:
-                call.guard.begin_attempt()
-                request.body = call.guard.outgoing
-            response = call.live = self.transmit(call, request)
-        except ConsumedBody as error:
-            raise self.failed_to_send(call, error) from None
-        finally:
-            if call.guard is not None:  # callers read, and resend, the request of the response
-                request.body = call.guard.source
+        response = call.live = self.sent(view, call, request)
         raw = self.raw_of(response)
         if call.rest is not None:
             if not call.rest.fits(raw.status, list(raw.headers.items())) and self.is_cut_off(raw):
@@ -215,6 +232,20 @@ class Urllib3Port(Generic[AnyResponse]):
             self.note_empty_stream(call, response)
         return response
 
+    def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
+        """Send a request once, its body from the beginning."""
+        guard = view.guard
+        if guard is None:
+            return self.transmit(view, limits, request)
+        try:
+            guard.begin_attempt()
+            request.body = guard.outgoing
+            return self.transmit(view, limits, request)
+        except ConsumedBody as error:
+            raise self.failed_to_send(view, error) from None
+        finally:  # callers read, and resend, the request of the response
+            request.body = guard.source
+
     def note_empty_stream(self, call: Call, response: AnyResponse) -> None:
         """Take a stream of events for broken that has no byte; the caller gets it as it is."""
         if call.body_error is None and self.is_empty_stream(response, call.request.method):
@@ -226,13 +257,15 @@ class Urllib3Port(Generic[AnyResponse]):
             return False
         return begins_events(self.status_of(response), list(response.headers.items()))
 
-    def is_bounded(self, call: Call) -> bool:
+    def is_bounded(self, limits: Limited) -> bool:
         """Is an attempt bounded by other timeouts than the caller's own?"""
-        return call.deadline_at != inf or call.policy.attempt_timeout is not None
+        return limits.deadline_at != inf or limits.policy.attempt_timeout is not None
 
-    def bounded(self, call: Call) -> Timeout:
+    def bounded(self, view: Urllib3Request, limits: Limited) -> Timeout:
         """Return the timeouts of the next attempt."""
-        return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
+        total, connect, read = self.phases_of(view)
+        each = limits.policy.attempt_timeout
+        return Timeout(least(total, self.left(limits)), least(connect, each), least(read, each))
 
     async def close_unused(self, response: AnyResponse | Exception | None) -> None:
         self.close(response)
@@ -256,30 +289,30 @@ class Urllib3Port(Generic[AnyResponse]):
 
     # Bodies.
 
-    def left(self, call: Call) -> float | None:
+    def left(self, limits: Limited) -> float | None:
         """Seconds until the deadline, None if there is none."""
-        if call.deadline_at == inf:
+        if limits.deadline_at == inf:
             return None
-        return max(call.deadline_at - self.clock.monotonic(), LEAST)
+        return max(limits.deadline_at - self.clock.monotonic(), LEAST)
 
-    @contextmanager
-    def under_deadline(self, call: Call) -> Iterator[None]:
-        """Set the deadline for the pools below while an attempt is sent."""
-        left, before = self.left(call), HERE.ends_at
+    def under_deadline(
+        self, limits: Limited, send: Callable[..., AnyResponse], *arguments: Any, **named: Any
+    ) -> AnyResponse:
+        """Send with the deadline set for the pools below."""
+        left, before = self.left(limits), HERE.ends_at
         HERE.ends_at = inf if left is None else SYSTEM_CLOCK.true_monotonic() + left
         try:
-            yield
+            return send(*arguments, **named)
         finally:
             HERE.ends_at = before
 
-    def in_time(self, call: Call, response: AnyResponse) -> AnyResponse:
+    def in_time(self, limits: Limited, response: AnyResponse) -> AnyResponse:
         """End the reading of a body at the deadline."""
-        raw = self.raw_of(response)
-        if call.deadline_at == inf or not isinstance(raw, HTTPResponse) or raw.closed:
+        raw, left = self.raw_of(response), self.left(limits)
+        if left is None or not isinstance(raw, HTTPResponse) or raw.closed or has_arrived(raw):
             return response
         from .bodies import within
 
-        left = max(call.deadline_at - self.clock.monotonic(), LEAST)
         return self.stand_in(response, within(raw, left))
 
     def loads(self, view: Urllib3Request, policy: RetryPolicy, response: AnyResponse) -> bool:
@@ -316,8 +349,16 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
-        raw, context = self.raw_of(response), call.context
-        read_freely(raw, self.timeout_of(call))
+        view: Any = call.request
+        return self.free(view, call.context, lambda: call, response)
+
+    def free(
+        self, view: Urllib3Request, context: CallContext | None, begin: Callable[[], Call],
+        response: AnyResponse,
+    ) -> AnyResponse:  # fmt: skip
+        """Do as ``free_to_caller``; ``begin`` returns the call."""
+        raw = self.raw_of(response)
+        read_freely(raw, self.phases_of(view)[2])
         if context is None or not context.has_deadline():
             return response
         if not isinstance(raw, HTTPResponse) or raw.closed:
@@ -326,7 +367,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
         now = self.clock.monotonic()
         left = max(context.deadline_on(self.clock, now) - now, LEAST)
-        return self.stand_in(response, within(raw, left, lambda: self.body_deadline_error(call)))
+        return self.stand_in(response, within(raw, left, lambda: self.body_deadline_error(begin())))
 
     def body_deadline_error(self, call: Call) -> Exception:
         """Make the error of a body that the deadline ends while the caller reads it."""
@@ -411,9 +452,8 @@ class Urllib3Port(Generic[AnyResponse]):
                 response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
             return response
         view: Any = call.request
-        if call.outgoing is not None:  # digest authentication resends a copy of the request
-            for name in call.outgoing.announced:
-                call.outgoing.request.headers.pop(name, None)
+        if call.outgoing is not None:
+            forget_announced(call.outgoing)
         self._finish(call, response)
         if call.barred is Reason.DEADLINE and call.body_error is not None:
             self.close(response)
@@ -513,7 +553,15 @@ class Urllib3Port(Generic[AnyResponse]):
     def request_rest(self, call: Call, lines: Lines) -> None:
         from ...engine.prepare import pristine_of, request_rest
 
+        view: Any = call.request
+        view.asks_rest = True
         request_rest(self, call, self.copied(pristine_of(call), lines))
+
+
+def forget_announced(outgoing: Outgoing) -> None:
+    """Take out what one attempt alone carried: digest authentication resends its request."""
+    for name in outgoing.announced:
+        outgoing.request.headers.pop(name, None)
 
 
 def story_of(response: object) -> Story | None:

@@ -28,9 +28,10 @@ class Urllib3Request(Request):
         arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
         partial: A large body that broke inside the loop, and whose rest is requested.
         bodies: How many were begun inside the loop.
+        asks_rest: It asks for what is missing of a body that was handed over.
     """
 
-    __slots__ = ("arguments", "bodies", "partial", "streams")
+    __slots__ = ("arguments", "asks_rest", "bodies", "partial", "streams")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Urllib3Request(Request):
         self.arguments = arguments
         self.partial: PartialBody | None = None
         self.bodies = 0
+        self.asks_rest = False
 
     def header_lines(self) -> list[tuple[str, str]]:
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
@@ -83,18 +85,11 @@ def field_lines(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     return list(headers.items()) if is_read else ()
 
 
-def clamped(configured: Timeout, each: float | None, left: float | None) -> Timeout:
-    """Return the timeouts of an attempt.
-
-    Args:
-        configured: The caller's own.
-        each: The policy's ``attempt_timeout``, for connecting and for each read.
-        left: Seconds until the deadline, for both together.
-    """
+def phases_of(configured: Timeout) -> tuple[Any, Any, Any]:
+    """Seconds in all, for connecting and for each read, as a Timeout has them; None: no limit."""
     own = configured.clone()
     own.start_connect()  # before that it has no read timeout
-    connect, read = least(own.connect_timeout, each), least(own.read_timeout, each)
-    return Timeout(total=least(own.total, left), connect=connect, read=read)
+    return own.total, own.connect_timeout, own.read_timeout
 
 
 def least(configured: Any, other: float | None) -> float | None:

@@ -12,7 +12,7 @@ from urllib3.util import Timeout
 
 from ...core.headers.fields import as_text
 from .port import Urllib3Port
-from .request import Urllib3Request, in_url, origin_at
+from .request import Urllib3Request, in_url, origin_at, phases_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
+    from .port import Phases
+    from .types import Limited
 
     Lines = Sequence[tuple[str, str]]
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
@@ -99,14 +101,15 @@ class RequestsPort(Urllib3Port[requests.Response]):
     def host_of(self, url: str) -> str:
         return urlsplit(url).netloc.rpartition("@")[2]
 
-    def transmit(self, call: Call, request: requests.PreparedRequest) -> Any:
-        view: Any = call.request
+    def transmit(
+        self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
+    ) -> Any:
         timeout = view.arguments[0]
         # requests raises its own error for a timeout of other than two parts.
-        if not self.is_bounded(call) or (isinstance(timeout, tuple) and len(timeout) != 2):
+        if not self.is_bounded(limits) or (isinstance(timeout, tuple) and len(timeout) != 2):
             return self.adapter.send_once(request, view.streams, *view.arguments)
-        with self.under_deadline(call):
-            return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
+        bounded, send = self.bounded(view, limits), self.adapter.send_once
+        return self.under_deadline(limits, send, request, True, bounded, *view.arguments[1:])
 
     def classify_response(self, call: Call, response: requests.Response) -> Failure | None:
         failure = super().classify_response(call, response)
@@ -150,13 +153,12 @@ class RequestsPort(Urllib3Port[requests.Response]):
             if not response.is_redirect:  # else the session does not need it
                 raise
 
-    def timeout_of(self, call: Call) -> Timeout:
-        """Return the timeout that requests makes of its timeout argument."""
-        timeout = call.request.arguments[0]  # type: ignore[attr-defined]
+    def phases_of(self, view: Urllib3Request) -> Phases:
+        timeout = view.arguments[0]
         if isinstance(timeout, Timeout):
-            return timeout
+            return phases_of(timeout)
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-        return Timeout(connect=connect, read=read)
+        return None, connect, read
 
     def with_raw(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
         response.raw = raw
@@ -167,9 +169,9 @@ class RequestsPort(Urllib3Port[requests.Response]):
         vars(copy).update(vars(response))
         return self.with_raw(copy, raw)
 
-    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
+    def failed_to_send(self, view: Urllib3Request, error: ConsumedBody) -> Exception:
         message = f"The request cannot be resent: {error}."
-        return requests.ConnectionError(message, request=call.request.original)
+        return requests.ConnectionError(message, request=view.original)
 
     def status_error(self, call: Call, response: requests.Response) -> Exception:
         try:
