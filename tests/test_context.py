@@ -79,16 +79,6 @@ def test_the_inner_setting_wins(asked: Asked) -> None:
     assert asked.get() == 5
 
 
-def test_fields_are_merged_one_by_one(asked: Asked) -> None:
-    """An inner block leaves alone what it does not name."""
-    with forbear.override(max_attempts=3, backoff=Fixed(7.0)):
-        with forbear.override(max_attempts=2):
-            assert asked.get() == 2
-            assert asked.clock.sleeps == [7.0]
-            assert asked.get({"backoff": Fixed(9.0)}) == 2
-            assert asked.clock.sleeps == [7.0, 9.0]
-
-
 def test_a_policy_on_the_request_is_the_whole_policy(asked: Asked) -> None:
     with forbear.override(max_attempts=2, backoff=Fixed(7.0)):
         assert asked.get(RetryPolicy(max_attempts=3, backoff=Fixed(2.0))) == 3

@@ -2,17 +2,14 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
-import forbear
 from forbear import Exponential, FailureKind, Fixed, RetryPolicy
 from forbear.cli import code_of, main
 
 from ..processes import python
 
-SOURCE = Path(forbear.__file__).parent.parent
 FULL = ("--max-attempts", "5", "--base", "0.5", "--cap", "20", "--jitter", "full")
 
 
@@ -71,13 +68,6 @@ def test_a_call_is_played_against_each_kind_of_outage(capsys):
     assert "The call succeeds after 6 s." in ends
 
 
-def test_patience_is_a_field_like_the_others(capsys):
-    text = told(capsys, "--patience", "30")
-    assert "patience=30.0)" in text
-    assert "a failed call is held, for at most 30 s," in text
-    assert "a failed call ends at once" in told(capsys, "--patience", "0")
-
-
 @pytest.mark.parametrize("timeout", [(), ("--attempt-timeout", "1")], ids=["", "timed"])
 def test_the_worst_case_names_the_attempts_that_the_patience_adds(capsys, timeout):
     """A table of more attempts than max_attempts is no contradiction to its last line."""
@@ -103,12 +93,6 @@ def test_what_is_retried_is_told(capsys):
     assert "retried: 429 503, 403 that name a time, failed connections, timeouts, resets" in text
     assert "methods: GET POST; others only with an Idempotency-Key, or if nothing was" in text
     assert warned(text) == ["methods"]
-
-
-def test_what_any_method_is_retried_after_is_told(capsys):
-    text = told(capsys, *FULL, "--unexecuted-statuses", "429")
-    assert "others only with an Idempotency-Key, or if nothing was sent, or after 429" in text
-    assert warned(text) == []
 
 
 def test_the_vendors_whose_body_is_read_are_told(capsys):
@@ -215,13 +199,6 @@ def test_a_field_that_cannot_be_is_a_mistake(capsys, arguments, says):
     status, _, err = explain(capsys, *arguments.split())
     assert status == 2
     assert says in err
-
-
-def test_fields_can_be_changed_on_top(capsys):
-    text = told(capsys, "gateway", "--max-attempts", "2", "--factor", "2")
-    assert text.startswith(
-        "RetryPolicy(max_attempts=2, backoff=Exponential(base=0.05, jitter=0.2), patience=2.0)"
-    )
 
 
 def test_the_code_that_is_shown_makes_the_policy():

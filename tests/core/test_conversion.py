@@ -188,16 +188,6 @@ def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind, stat
         assert of_status <= attempts_of_urllib3(retry, method, response=response)
 
 
-@given(st.integers(0, 20), st.sampled_from(Kind), st.sampled_from(sorted(IDEMPOTENT)))
-def test_with_only_a_total_it_is_sent_as_often(total, kind, method):
-    retry = urllib3.Retry(total, status_forcelist=[500])
-    attempts = converted(retry).max_attempts
-    assert attempts == attempts_of_urllib3(urllib3.Retry(total), method, error=kind.value[1])
-    for status, headers in ((500, {}), (503, {"Retry-After": "1"})):
-        response = HTTPResponse(b"", headers, status)
-        assert attempts == attempts_of_urllib3(retry, method, response=response)
-
-
 @given(
     st.floats(0, 10), st.floats(0, 10), st.floats(0, 200), st.integers(1, 9),
     st.floats(0, 1, exclude_max=True),

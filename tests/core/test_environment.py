@@ -111,12 +111,5 @@ def test_a_variable_that_cannot_be_read_is_named_with_what_to_write(from_env, na
     assert "hunter2" not in message
 
 
-@pytest.mark.parametrize("prefix", ["", "MYAPP_RETRY", None])
-def test_a_prefix_ends_where_a_field_begins(prefix):
-    """Else MYAPP would also read what belongs to MYAPPLICATION."""
-    with pytest.raises(ValueError, match="prefix must end with _, such as 'MYAPP_RETRY_', got"):
-        RetryPolicy.from_env(prefix)
-
-
 def test_only_who_asks_loads_the_reader():
     assert "forbear.core.environment" not in loaded_by("import forbear.httpx")

@@ -94,22 +94,6 @@ def test_the_status_decides_what_is_read():
         assert read_hint(status, EVERYTHING, now=NOW) == expected
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        pytest.param([], id="no lines"),
-        pytest.param(
-            [("Retry", "1"), ("Retry-After-", "1"), ("Retry-After ", "1"), ("", "")],
-            id="other names",
-        ),
-        pytest.param([("Retry\N{KELVIN SIGN}After", "1")], id="other letters"),
-        pytest.param([("Date", "Fri, 20 Nov 2026 12:00:00 GMT"), ("Age", "1")], id="only a clock"),
-    ],
-)
-def test_without_a_hint_the_shared_constant_comes_back(lines):
-    assert read_hint(503, lines, now=NOW) is NO_HINT
-
-
 def test_lines_may_be_an_iterator_and_mix_text_with_octets():
     lines = iter(
         [

@@ -81,17 +81,3 @@ def test_equal_fields_make_equal_objects_that_hash_pickle_and_copy(fields: dict[
     assert copy.copy(one) == copy.deepcopy(one) == one
     assert eval(repr(one)) == one
     assert "\n" not in repr(one)
-
-
-def test_it_cannot_be_changed() -> None:
-    given = IdempotencyKeys(origins=["https://a"])
-    with pytest.raises(
-        AttributeError, match="cannot be changed, so 'lifetime' was not set; make a new one"
-    ):
-        given.lifetime = 1.0
-    with pytest.raises(AttributeError, match="cannot be changed"):
-        del given.origins
-    with pytest.raises(AttributeError):
-        given.header_name = "X"  # type: ignore[attr-defined]
-    assert not hasattr(given, "__dict__")
-    assert given == IdempotencyKeys(origins=["https://a"])

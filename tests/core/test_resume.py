@@ -173,15 +173,6 @@ def test_anything_else_is_not_the_rest(status, lines):
     assert (download.last, download.complete) == (999, 1000)
 
 
-def test_a_date_is_compared_where_it_was_the_validator() -> None:
-    lines = (("Content-Length", "1000"), ("Last-Modified", NOON), ("Date", NOON_AND_1))
-    told = ("Content-Range", "bytes 400-999/1000")
-    same, later = (told, ("Last-Modified", NOON)), (told, ("Last-Modified", NOON_AND_1))
-    assert a_download(lines=lines).check_part(400, 206, same) is Part.CONTINUES
-    for answer in (later, (told,)):
-        assert a_download(lines=lines).check_part(400, 206, answer) is Part.OTHER
-
-
 def test_a_download_of_unknown_length_learns_it() -> None:
     """The first part tells where the end is, and every later one must tell the same."""
     download = a_download(lines=(("ETag", TAG),))

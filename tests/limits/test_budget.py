@@ -1,6 +1,5 @@
 """RetryBudget: the arithmetic, the edges of quiet, and what threads, forks and copies do to it."""
 
-import pickle
 from typing import Any
 
 import pytest
@@ -106,13 +105,6 @@ def test_text_that_compares_as_it_likes_is_compared_as_text() -> None:
     assert budget.spend(scope_for(budget, "/1"), 1.0, 0.0)
     assert budget.spend(scope_for(budget, "/2"), 1.0, 0.0)
     assert budget.tokens("one", 0.0) == 0
-
-
-def test_a_budget_with_a_function_copies_as_its_function_does() -> None:
-    twin = pickle.loads(pickle.dumps(RetryBudget(burst=1, scope=same_url)))
-    assert twin.scope is same_url
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(RetryBudget(scope=lambda request: request.method))
 
 
 # --- quiet ------------------------------------------------------------------------------------

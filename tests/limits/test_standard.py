@@ -44,16 +44,6 @@ def refresh(
     return token.delay
 
 
-def test_a_token_says_what_a_strategy_may_know_of_a_call() -> None:
-    strategy = a_strategy()
-    token = strategy.acquire_initial_token(A, 0.0)
-    assert (token.delay, token.attempts, token.source) == (0.0, 0, "backoff")
-    assert refresh(strategy, token) == 1.0
-    assert refresh(strategy, token, answer(503, 3.0)) == 3.0
-    assert token.source == "retry-after"
-    assert repr(token) == "<RetryToken after 2 attempts, delay 3 s>"
-
-
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
 def test_both_ends_are_idempotent(first: str, second: str) -> None:

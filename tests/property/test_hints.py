@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forbear.core.headers.dates import parse_http_date, parse_timestamp
+from forbear.core.headers.dates import parse_http_date
 from forbear.core.headers.hints import Hint, read_hint
 
 NOW = 1795176000.0
@@ -80,13 +80,6 @@ def test_several_lines_mean_what_one_joined_line_means(values):
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 
 
-@given(moments)
-@laws
-def test_an_imf_fixdate_comes_back(moment):
-    moment = moment.replace(microsecond=0)
-    assert parse_http_date(format_datetime(moment, usegmt=True), now=NOW) == moment.timestamp()
-
-
 @given(
     moments.filter(lambda moment: moment.year > 100),
     st.integers(-49 * 365 * 86400, 49 * 365 * 86400),
@@ -99,17 +92,6 @@ def test_an_rfc850_date_within_49_years_of_the_clock_comes_back(moment, distance
     day, month, year, *rest = text.split(" ")
     rfc850 = f"{names[moment.weekday()]}, {day}-{month}-{year[2:]} {' '.join(rest)}"
     assert parse_http_date(rfc850, now=moment.timestamp() + distance) == moment.timestamp()
-
-
-@given(moments, st.integers(-1439, 1439))
-@laws
-def test_a_timestamp_comes_back(moment, minutes):
-    sign = "-" if minutes < 0 else "+"
-    zone = f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
-    text = moment.replace(tzinfo=None).isoformat() + zone
-    assert parse_timestamp(text) == pytest.approx(
-        moment.timestamp() - minutes * 60, rel=0, abs=1e-4
-    )
 
 
 # --- RateLimit, against http_sf -------------------------------------------------------------------
