@@ -100,30 +100,6 @@ def test_bytecodes_are_counted_without_noise():
         assert 0 < lean < plain < figures["success, total_timeout=30"]
 
 
-@needs_monitoring
-def test_a_figure_above_the_last_releases_is_named():
-    """By more than 2 %: a bytecode or two of a later Python is no news."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from instructions import FIGURES, read_kept, too_high, verdict
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    kept = {"sync": {"success": 700}, "async": {"success": 780}}
-    assert too_high({"sync": {"success": 714}, "async": {"success": 1}}, kept) == []
-    assert too_high({"sync": {"success": 715}, "async": {"success": 1}}, kept) == [
-        "sync, success: 715 bytecodes, 700 are kept"
-    ]
-    for kept in read_kept().values():
-        assert {flavour: set(by_name) for flavour, by_name in kept["figures"].items()} == {
-            flavour: set(FIGURES) for flavour in FLAVOURS
-        }
-    assert too_high({"sync": {"success": 9999}}, {}) == []
-    assert verdict("3.99", ["3.12", "3.13"], []) == (
-        "not compared: the kept figures are of Python 3.12, 3.13, not 3.99"
-    )
-    assert verdict("3.12", ["3.12", "3.13"], ["too many"]) == "too many"
-
-
 # house.py
 
 

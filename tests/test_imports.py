@@ -65,24 +65,12 @@ print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.r
     assert python(code) == told
 
 
-def test_names_are_resolved_once() -> None:
-    code = """import forbear
-one = forbear.RetryPolicy
-print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"""
-    assert python(code, *BARE) == "True True"
-
-
 def test_from_forbear_import_star_gives_the_public_names() -> None:
     names = python(
         "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
         *BARE,
     )
     assert names.split() == sorted(forbear.__all__)
-
-
-def test_dir_lists_names_before_they_are_used() -> None:
-    names = python("import forbear; print(*dir(forbear))", *BARE).split()
-    assert set(forbear.__all__) <= set(names)
 
 
 def test_what_needs_no_client_works_in_a_bare_interpreter() -> None:
