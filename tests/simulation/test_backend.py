@@ -8,9 +8,8 @@ from random import Random
 import pytest
 
 from benchmarks.simulation import Scenario
-from benchmarks.simulation.backend import OVERLOADED, Backend, utc
-from forbear import FailureKind, read_hint
-from forbear.strategies import Phase
+from benchmarks.simulation.backend import Backend, utc
+from forbear import read_hint
 
 # Room for 50 ms of work: five attempts.
 LIMITED = Scenario(capacity=100.0, rate=1.0, trouble_at=5.0, trouble_for=1.0, service_time=0.01)
@@ -21,14 +20,6 @@ def at_once(backend, now, times):
     return [backend.receive(now)[1] for _ in range(times)].count(None)
 
 
-def test_a_burst_is_taken_on_and_the_rest_rejected():
-    backend = Backend(LIMITED)
-    assert at_once(backend, 1.0, 8) == 5
-    assert backend.receive(1.0) == (pytest.approx(1.01), OVERLOADED)
-    assert at_once(backend, 1.02, 8) == 2  # 20 ms later there is room for two more
-    assert at_once(backend, 4.0, 8) == 5  # and never for more than the burst
-
-
 def test_rejecting_costs_what_it_costs():
     """Five served fill the room; ten rejections at 0.3 put 3 more on top. 30 ms later 5 of work are
     left: no room. Ten more milliseconds later there is room for one."""
@@ -37,14 +28,6 @@ def test_rejecting_costs_what_it_costs():
     assert at_once(backend, 1.0299, 1) == 0  # 0.3 more: 5.31
     assert at_once(backend, 1.0429, 1) == 0  # 4.01 and one would be more than 5; 0.3 more: 4.31
     assert at_once(backend, 1.0460, 1) == 1  # 4.00
-
-
-def test_down_answers_its_status_and_costs_nothing():
-    backend = Backend(replace(LIMITED, rejection_cost=1.0, status=500))
-    assert at_once(backend, 4.999, 9) == 5
-    assert {backend.receive(5.0)[1] for _ in range(100)} == {(500, ())}
-    assert backend.receive(5.9999)[0] == pytest.approx(6.0099)
-    assert at_once(backend, 6.0, 9) == 5  # at its end all is forgotten
 
 
 @pytest.mark.parametrize(("asked", "delay"), [(3.0, 3.0), (0.25, 0.25), ("end", 1.5)])
@@ -59,15 +42,6 @@ def test_a_hint_is_read_as_it_is_meant(asked, delay):
     hint = read_hint(status, lines, now=utc(2.5))
     assert hint.delay == delay
     assert hint.source == "retry-after"
-
-
-def test_hanging_ends_for_all_at_one_instant():
-    backend = Backend(Scenario(trouble="hang"))
-    answers = {backend.receive(now) for now in (2.0, 2.05, 2.199)}
-    ((at, answer),) = answers
-    assert at == 2.2
-    assert (answer.kind, answer.phase) == (FailureKind.RESET, Phase.SENT)
-    assert backend.receive(2.2) == (2.205, None)
 
 
 def test_a_quota_is_counted_in_windows():
@@ -92,15 +66,6 @@ PARTLY = Scenario(rate=100.0, duration=100.0, arrivals="poisson", timeout=1.0, t
 
 def is_bad(backend, client=0):
     return backend.receive(5.0, client)[1] is not None
-
-
-def test_a_flaky_server_fails_its_share_of_the_attempts():
-    """0.3 of 10,000: 3,000, within four standard deviations (184), as whatever it is to fail with."""
-    flaky = replace(PARTLY, flaky=0.3, partial_failure="reset")
-    backend = Backend(flaky, Random(1).random)
-    answers = [backend.receive(5.0)[1] for _ in range(10_000)]
-    assert 3_000 - 184 <= sum(answer is not None for answer in answers) <= 3_000 + 184
-    assert {answer.kind for answer in answers if answer is not None} == {FailureKind.RESET}
 
 
 def test_by_turns_exactly_every_third_attempt_of_a_process_meets_the_bad_one():

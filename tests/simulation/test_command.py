@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulation import LATENCIES
+from benchmarks.simulation import LATENCIES, contender
 from benchmarks.simulation.__main__ import (
     EXAMPLES,
     main,
@@ -17,6 +17,9 @@ from benchmarks.simulation.__main__ import (
     planned,
     planned_latencies,
 )
+from benchmarks.simulation.contenders import custom
+from forbear import RetryBudget, RetryPolicy
+from forbear.limits.gate import RetryGate
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--policies", "none,exponential")
@@ -108,18 +111,6 @@ def world(*arguments):
 LITTLE = ("stragglers", "--hedge", "burst=5", "--world", "calls=500")
 
 
-def test_latencies_are_shown_for_each_load_with_and_without_hedging(capsys):
-    status, out, err = simulate(capsys, *LITTLE, "--runs", "3")
-    assert (status, err) == (0, "")
-    assert "(medians of 3 runs, seeds 0 to 2)" in out
-    head, *lines = out.partition("\nload ")[2].splitlines()
-    assert head.split()[:5] == ["hedged", "p50", "p95", "p99", "p99.9"]
-    shown = [line.split()[:2] for line in lines]
-    assert shown == [
-        [f"{load}%", hedged] for load in range(10, 100, 10) for hedged in ("no", "yes")
-    ]
-
-
 def test_every_example_of_the_help_can_be_typed():
     examples = EXAMPLES.partition("\n\n")[0].splitlines()[1:]
     assert len(examples) == 12
@@ -149,3 +140,30 @@ def test_pictures_are_drawn(capsys, tmp_path, arguments):
     pytest.importorskip("matplotlib")
     assert simulate(capsys, *arguments, "--plot", str(tmp_path / "one.svg"))[0] == 0
     assert "<svg" in (tmp_path / "one.svg").read_text()
+
+
+def budget_of(one):
+    shared = [limit.shared for limit in one.limits(float).listed]
+    return next((part for part in shared if isinstance(part, RetryBudget)), None)
+
+
+def test_ours_are_the_defaults():
+    for patience in (0.0, 5.0, 20.0):
+        one = contender(f"forbear-{patience:g}")
+        assert one.policy == RetryPolicy(patience=patience)
+        assert type(one.limits(float).gate) is RetryGate
+    plain, limited = contender("plain"), contender("budget")
+    assert plain.policy == limited.policy == RetryPolicy()
+    assert plain.limits(float).gate is limited.limits(float).gate is None
+    assert (budget_of(plain), budget_of(limited).burst) == (None, RetryBudget().burst)
+
+
+def test_a_policy_of_ones_own():
+    """A setting that is left out is as by default."""
+    one = custom("mine: max_attempts=3 base=1, cap=9 jitter=none ratio=0.2 burst=10 patience=3")
+    backoff, budget = one.policy.backoff, budget_of(one)
+    assert (one.name, one.policy.max_attempts, one.policy.patience) == ("mine", 3, 3.0)
+    assert (backoff.base, backoff.cap, backoff.jitter) == (1, 9, "none")
+    assert (budget.ratio, budget.burst) == (0.2, 10)
+    plain = custom("jitter=0.2")
+    assert (plain.name, plain.policy.patience, budget_of(plain)) == ("custom", 10.0, None)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -38,20 +37,6 @@ def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
     assert figures.p99 == pytest.approx(0.105, abs=0.0003)
 
 
-def test_a_date_brings_everybody_back_at_its_second():
-    """429 from 2 to 3 s, "come back at 3": 500 calls are sent again between 3 and 3.05 s when
-    nothing spreads them.
-    """
-    quota = replace(BLIP, trouble_for=1.0, status=429, retry_after="end")
-    policy = RetryPolicy(backoff=Fixed(0.0), hint_spread=0.0)
-    figures = simulate(quota, standard(policy))
-    assert figures.attempts_per_bin[60] == 25 + 500
-    assert figures.success == 1.0
-    spread = simulate(quota, standard(policy.replace(hint_spread=0.5)))
-    assert spread.attempts_per_bin[60] < 25 + 100
-    assert spread.success == 1.0
-
-
 def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     """Ten calls of six answers of 5 ms and 3.1 s of waits, one after the other."""
     dead = Scenario(
@@ -61,27 +46,6 @@ def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     assert (found.requests, found.success, found.peak_busy) == (10, 0.0, 1)
     assert found.mean == found.p95 == pytest.approx(3.13)
     assert found.busy == pytest.approx(1.0)
-
-
-def test_a_frozen_process_notices_late_what_happened():
-    """Ten calls whose one retry would go at 0.1 s: it goes at 3 s, when the server is back."""
-    frozen = Scenario(
-        rate=0.0, fleet=10, fleet_at=0.0, frozen_at=0.05, frozen_for=2.95, trouble_at=0.0,
-        trouble_for=2.0, service_time=0.01,
-    )  # fmt: skip
-    policy = RetryPolicy(max_attempts=2, backoff=Fixed(0.1))
-    found = simulate(frozen, standard(policy))
-    assert (found.success, found.p50) == (1.0, pytest.approx(3.01))
-    assert simulate(replace(frozen, frozen_for=0.0), standard(policy)).success == 0.0
-
-
-def test_what_became_of_the_calls_of_a_time_can_be_asked():
-    """From 2 to 2.25 s 125 calls begin, and 100 of them are lost; nobody sends twice."""
-    found = simulate(BLIP, contender("none"))
-    assert found.success_between(2.0, 2.25) == pytest.approx(0.2)
-    assert found.attempts_between(2.0, 2.25) == 1.0
-    assert found.success_between(2.25, inf) == 1.0
-    assert found.failed_mean == pytest.approx(0.005)
 
 
 # --- laws -------------------------------------------------------------------------------------
@@ -167,22 +131,6 @@ def test_a_gather_is_held_and_let_go():
     assert (figures.success, figures.amplification, figures.peak_held) == (1.0, 2.1, 20)
     assert sum(figures.attempts_per_bin[2:10]) == 0
     assert 0.5 <= figures.held <= figures.distribution[-1][0] <= 3.1
-
-
-def test_who_is_held_is_told_when_patience_is_over():
-    """10 s after its decided delay of 0.5 to 1 s."""
-    figures = simulate(replace(GATHER, trouble_for=30.0), contender("forbear"))
-    assert figures.refusals == {"origin-unhealthy": 20}
-    assert 10.0 <= figures.held <= 11.0
-
-
-def test_a_named_time_is_waited_and_not_held_for():
-    """One second and up to a quarter; the quota of a 429 says nothing of the origin's health."""
-    quota = replace(GATHER, status=429, retry_after=1.0)
-    figures = simulate(quota, contender("forbear"))
-    assert (figures.success, figures.held) == (1.0, 0.0)
-    latencies = [latency for latency, _ in figures.distribution]
-    assert 1.0 <= min(latencies) <= max(latencies) <= 1.27
 
 
 def test_paced_processes_that_share_a_quota_are_hardly_throttled():

@@ -84,25 +84,10 @@ def test_a_seed_gives_the_same_figures_and_the_same_calls_for_both():
 
 
 @pytest.mark.release
-@pytest.mark.skipif(
-    not BENCHMARK.exists(), reason="benchmarks/ is not part of an installed package"
-)
-@pytest.mark.parametrize("sockets", [False, True], ids=["virtual", "sockets"])
-def test_the_kept_tables_are_those_that_the_benchmark_makes(tmp_path, sockets):
-    """Over sockets its figures are of this machine: only what is counted is the same anywhere."""
-    source = str(Path(forbear.__file__).parents[1])
-    given = ("--sockets",) if sockets else ("--out", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARK), "--runs", "1", "--calls", "300", *given],
-        capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": source},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    if sockets:
-        cells = done.stdout.splitlines()[-1].strip("| ").split(" | ")
-        assert (len(cells), cells[-1]) == (8, "0")
-        assert 0 <= float(cells[-2].rstrip("%")) <= 5 + 100 * 2 / 300
-        return
+def test_the_kept_tables_are_those_that_the_benchmark_makes(tmp_path):
+    command = [sys.executable, str(BENCHMARK), "--runs", "1", "--calls", "300", "--out", tmp_path]
+    variables = {**os.environ, "PYTHONPATH": str(Path(forbear.__file__).parents[1])}
+    subprocess.run(command, capture_output=True, timeout=300, check=True, env=variables)
     kept = (BENCHMARK.parent / "pictures" / "hedging.md").read_text(encoding="utf-8")
     made = (tmp_path / "hedging.md").read_text(encoding="utf-8")
     firsts = [[line.split("|")[:2] for line in text.splitlines()] for text in (made, kept)]
