@@ -4,12 +4,9 @@ httpx-aiohttp reports a request that the server had read as ConnectTimeout, and 
 with a cause that nobody can vouch for. So its errors prove nothing.
 """
 
-import hashlib
-
 import pytest
 
 import forbear
-from forbear.testing import FakeClock
 
 from ..lanes import lane_of
 
@@ -51,20 +48,6 @@ def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
     assert forbear.record_of(posted).reason == "method-not-replayable"
     assert forbear.record_of(got).reason == "attempts-exhausted"
     assert len(forbear.record_of(got).attempts) == 5
-
-
-def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
-    """503, 429 with a hint, 200: the same bytes three times over one connection."""
-    clock = FakeClock()
-    server.script("/orders", 503, "429;retry-after=4", 200)
-    (response,) = aiohttp(("PUT", server.url + "/orders", {"content": PAYLOAD}), clock=clock)
-    assert response.status_code == 200
-    assert [arrival.sha256 for arrival in server.requests()] == [
-        hashlib.sha256(PAYLOAD).hexdigest()
-    ] * 3
-    assert {arrival.connection for arrival in server.requests()} == {1}
-    # The hint, and half of the quarter that spreads a fleet.
-    assert clock.sleeps[1] == pytest.approx(4.5)
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):

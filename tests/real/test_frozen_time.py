@@ -60,20 +60,6 @@ def test_sync_waits_end_while_time_is_frozen(need_package, freezer):
 
 
 @pytest.mark.parametrize("freezer", FREEZERS)
-def test_asynchronous_waits_end_while_the_loop_is_not_frozen(need_package, freezer):
-    frozen = freezer(need_package, real_asyncio=True)
-    found = record_of(anyio.run(asynchronously, BRIEF, frozen, 503))
-    assert len(found.attempts) == 3
-
-
-def test_asynchronous_waits_end_on_trio_under_time_machine(need_package):
-    found = record_of(
-        anyio.run(asynchronously, BRIEF, time_machine(need_package), 503, backend="trio")
-    )
-    assert len(found.attempts) == 3
-
-
-@pytest.mark.parametrize("freezer", FREEZERS)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_what_is_fast_does_not_stand_still_with_the_loop(need_package, freezer, backend):
     """100 s skipped twice, on loops whose timers never fire."""

@@ -93,14 +93,6 @@ def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(adapte
     assert len({entry["connection"] for entry in seen}) == 1  # the 429 was read to its end
 
 
-def test_requests_go_on_where_nginx_ends_a_connection_after_two(adapter, nginx):
-    """keepalive_requests 2: six requests, six answers, three connections."""
-    uri = f"/twice/{adapter.id}"
-    responses = adapter.calls(*[("GET", nginx.url + uri)] * 6)
-    assert [response.status_code for response in responses] == [200] * 6
-    assert len({entry["connection"] for entry in nginx.seen(uri, 6)}) == 3
-
-
 def test_a_connection_that_nginx_closed_meanwhile_loses_no_request(adapter, nginx):
     """keepalive_timeout 50 ms: it is gone when the second request comes, a POST."""
     uri = f"/brief/{adapter.id}"
@@ -114,17 +106,3 @@ def test_a_connection_that_nginx_closed_meanwhile_loses_no_request(adapter, ngin
     )
     assert (first.status_code, second.status_code) == (200, 200)
     assert [entry["method"] for entry in nginx.seen(uri, 2)] == ["GET", "POST"]
-
-
-def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(adapter, nginx):
-    """nginx's 444 closes without a byte: GET five times, POST once; the library's own errors."""
-    uri = f"/gone/{adapter.id}"
-    got, posted = adapter.calls(
-        ("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": b"x"})
-    )
-    assert isinstance(got, adapter.library.RemoteProtocolError)
-    # Its body stayed unread.
-    assert isinstance(posted, adapter.library.RemoteProtocolError | adapter.library.ReadError)
-    assert forbear.record_of(got).reason == "attempts-exhausted"
-    assert forbear.record_of(posted).reason == "method-not-replayable"
-    assert [entry["method"] for entry in nginx.seen(uri, 6)] == ["GET"] * 5 + ["POST"]
