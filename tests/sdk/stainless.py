@@ -87,7 +87,6 @@ class Sdk:
 # sends 5 times by default.
 PLUGGED = [
     pytest.param(False, {}, 1 + 2, id="alone"),
-    pytest.param(False, {"max_retries": 0}, 1, id="neither"),
     pytest.param(True, {}, (1 + 2) * 5, id="both"),
     pytest.param(True, {"max_retries": 0}, 5, id="off"),
 ]

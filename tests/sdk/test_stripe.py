@@ -75,7 +75,6 @@ class Sdk:
 # sends 5 times by default.
 PLUGGED = [
     pytest.param(False, {"max_network_retries": 2}, 1 + 2, id="alone"),
-    pytest.param(False, {}, 1, id="neither"),
     pytest.param(True, {"max_network_retries": 2}, (1 + 2) * 5, id="both"),
     pytest.param(True, {"max_network_retries": 0}, 5, id="off"),
 ]
@@ -116,26 +115,3 @@ def test_stripes_loop_is_stopped(sdk, server):
     assert type(error) is stripe.APIError
     assert len(server.requests()) == 5
     assert len({arrival.key for arrival in server.requests()}) == 1
-
-
-@pytest.mark.parametrize(
-    ("plugged", "retries", "attempts"),
-    [
-        pytest.param(False, None, 1 + 2, id="alone"),
-        pytest.param(True, None, (1 + 2) * 5, id="both"),
-        pytest.param(True, 0, 5, id="off"),
-    ],
-)
-def test_attempts_without_a_client_object(sdk, server, monkeypatch, plugged, retries, attempts):
-    """stripe.Customer.list() retries twice unless stripe.max_network_retries = 0."""
-    server.script(CUSTOMERS, 503)
-    for name, value in (
-        ("api_key", "sk_test_nobody"),
-        ("api_base", server.url),
-        ("default_http_client", sdk.http_client(plugged)),
-        *([] if retries is None else [("max_network_retries", retries)]),
-    ):
-        monkeypatch.setattr(stripe, name, value)
-    call = stripe.Customer.list_async if sdk.flavour.is_async else stripe.Customer.list
-    assert type(sdk.flavour.outcome(call, sdk.close)) is stripe.APIError
-    assert len(server.requests()) == attempts
