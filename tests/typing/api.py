@@ -6,8 +6,6 @@ through.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack, assert_type
@@ -143,10 +141,6 @@ class TwoRetriesPerMinute:
 
     quiet = True
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._bought: deque[float] = deque()
-
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return RetryToken()
 
@@ -193,9 +187,7 @@ def strategies() -> None:
     schedule: Backoff = EveryThird()
     policy = RetryPolicy(backoff=schedule)
     own: RetryStrategy = TwoRetriesPerMinute()
-    standard: RetryStrategy = StandardStrategy(
-        policy, budget=RetryBudget(ratio=0.1), random=lambda: 0.5
-    )
+    standard: RetryStrategy = StandardStrategy(policy, budget=RetryBudget(ratio=0.1))
     forbear.httpx.RetryTransport(strategy=own)
     forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
     aws: RetryStrategy = AwsStandard(max_attempts=5, bucket=TokenBucket(100, cost=2))
@@ -218,14 +210,7 @@ def scopes() -> None:
 
 
 def breakers() -> None:
-    breaker = CircuitBreaker(
-        consecutive_failures=3,
-        failure_rate=0.5,
-        window=60,
-        minimum_calls=50,
-        open_for=10,
-        mode="observe",
-    )
+    breaker = CircuitBreaker(failure_rate=0.5, window=60, mode="observe")
     assert_type(breaker.state("http://a:80", 0.0) == "open", bool)
     CircuitBreaker(mode="shadow")  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(breaker=breaker, cooldown="all")
@@ -240,23 +225,18 @@ def several_servers() -> None:
 
 
 def transports() -> None:
-    budget = RetryBudget(
-        ratio=0.2, floor_per_second=1.0, burst=20, hinted_cost=0.25, scope="transport"
-    )
     transport = forbear.httpx.RetryTransport(
         httpx.HTTPTransport(http2=True),
         policy=RetryPolicy(),
-        budget=budget,
-        idempotency=IdempotencyKeys(
-            style="sf-string", recognise=("X-Order",), origins={"https://api.example"}
-        ),
+        budget=RetryBudget(ratio=0.2, burst=20, scope="transport"),
+        idempotency=IdempotencyKeys(style="sf-string", recognise=("X-Order",)),
         retry_if=lambda response: response.status_code == 202,
         before_attempt=lambda request, attempt: None,
         on_event=[print, heard],
         body_buffer=65_536,
         prefetch=65_536,
         resume=True,
-        event_streams=EventStreams(first_event_timeout=20.0, resume=True, max_event_bytes=4096),
+        event_streams=EventStreams(first_event_timeout=20.0, resume=True),
         contact="ops@example.com",
         announce_attempts=True,
         stop_outer_retries=True,
@@ -288,14 +268,8 @@ def predicates() -> None:
     """The parameter of a lambda is the library's own response."""
     forbear.httpx.RetryTransport(retry_if=lambda r: assert_type(r, httpx.Response).is_error)
     forbear.requests.RetryAdapter(retry_if=lambda r: assert_type(r, requests.Response).ok or None)
-    forbear.requests.mount(
-        requests.Session(), retry_if=lambda r: assert_type(r, requests.Response).ok or None
-    )
     forbear.urllib3.RetryPoolManager(
         retry_if=lambda r: assert_type(r, urllib3.BaseHTTPResponse).status == 202
-    )
-    forbear.httpx.wrap(
-        httpx.Client(), retry_if=lambda r: assert_type(r, httpx.Response).is_error or None
     )
     forbear.httpx.AsyncRetryTransport(retry_if=still_pending)
     forbear.httpx.AsyncRetryTransport(
@@ -315,34 +289,21 @@ def middlewares() -> None:
     """Around applications of every kind, as their frameworks type them."""
     api = fastapi.FastAPI()
     api.add_middleware(forbear.asgi.RetryContextMiddleware, margin=0.1, announce_deadline=True)
-    uvicorn.Config(
-        forbear.asgi.RetryContextMiddleware(api, stop_outer_retries=False, clock=FakeClock())
-    )
+    uvicorn.Config(forbear.asgi.RetryContextMiddleware(api, stop_outer_retries=False))
     starlette = Starlette(middleware=[Middleware(forbear.asgi.RetryContextMiddleware, margin=0)])
     again: ASGIApp = forbear.asgi.RetryContextMiddleware(starlette)
     forbear.asgi.RetryContextMiddleware(again)
     site = flask.Flask(__name__)
     site.wsgi_app = forbear.wsgi.RetryContextMiddleware(site.wsgi_app)  # type: ignore[method-assign]
-    make_server(
-        "127.0.0.1", 0, forbear.wsgi.RetryContextMiddleware(site, margin=0.1, clock=FakeClock())
-    )
+    make_server("127.0.0.1", 0, forbear.wsgi.RetryContextMiddleware(site, margin=0.1))
     forbear.asgi.RetryContextMiddleware(api, 0.1)  # type: ignore[call-arg]
     forbear.asgi.RetryContextMiddleware(site)  # type: ignore[arg-type]
     forbear.wsgi.RetryContextMiddleware(api)  # type: ignore[arg-type]
 
 
 def fleets() -> None:
-    fleet = RedisBudget(
-        "redis://localhost",
-        name="orders",
-        ratio=0.1,
-        floor_per_second=1,
-        burst=100,
-        scope="transport",
-    )
-    RedisBudget(
-        redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5
-    )
+    fleet = RedisBudget("redis://localhost", name="orders", burst=100, scope="transport")
+    RedisBudget(redis.Redis(), name="orders", fallback=RetryBudget())
     forbear.httpx.RetryTransport(budget=fleet)
     assert_type(fleet.is_lost, bool)
     RedisBudget("redis://localhost")  # type: ignore[call-arg]
