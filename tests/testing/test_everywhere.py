@@ -21,11 +21,11 @@ import forbear.urllib3
 from forbear import Fixed, IdempotencyKeys, RetryGate, RetryPolicy, record_of
 from forbear.engine import current
 from forbear.engine.clock import SYSTEM_CLOCK
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
+from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast
 from forbear.testing.clock import SKIPPING, Everywhere
 
 from ..lanes import lane_of
-from .clients import PATIENT, URL, ascripted, attempts, scripted
+from .clients import PATIENT, URL, ascripted, scripted
 
 HTTPX = lane_of("httpx-sync")
 BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
@@ -81,17 +81,6 @@ def test_every_adapter_is_reached_also_in_a_bare_thread(adapter, server):
 
 
 # --- what it does -----------------------------------------------------------------------------
-
-
-def test_events_tell_of_as_many_attempts_as_are_made():
-    events = record()
-    with fast(max_attempts=9):
-        assert attempts(scripted(503)) == 4  # never more than the policy has
-    with Everywhere(listener=events), fast(max_attempts=2):
-        attempts(scripted(503))
-    assert events.names == ["attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
-    (scheduled,) = events.named("retry_scheduled")
-    assert (scheduled.attempt, scheduled.max_attempts, scheduled.delay) == (1, 2, 100.0)
 
 
 @pytest.mark.parametrize("setting", [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None])
@@ -194,13 +183,6 @@ def test_a_broken_download_stays_broken_when_disabled(server):
 
 
 # --- nothing is left behind -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, GeneratorExit])
-def test_an_exception_ends_a_block(error):
-    with pytest.raises(error), fast(), disabled():
-        raise error
-    assert not is_on()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40))
