@@ -44,10 +44,12 @@ from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from threading import get_ident
 
+import aiohttp
 import httpx
 import requests
 
 import forbear
+import forbear.aiohttp
 import forbear.httpx
 import forbear.requests
 import forbear.urllib3
@@ -319,6 +321,36 @@ class AsyncHttpx(Httpx):
             self.runner.run(self.client.aclose())
 
 
+class Aiohttp(AsyncHttpx):
+    def __init__(self, options):
+        self.runner = asyncio.Runner()
+        self.runner.run(self.open(**options))
+
+    async def open(self, policy, **options):
+        middleware = forbear.aiohttp.RetryMiddleware(policy, **options)
+        self.settings = middleware.port.settings
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1),
+            middlewares=(middleware,),
+            timeout=aiohttp.ClientTimeout(connect=0.5, sock_read=5),
+        )
+
+    async def acall(self, url, streamed):
+        try:
+            async with self.session.get(url) as response:
+                return response.status, await response.read()
+        except BaseException as error:
+            return error
+
+    def lost(self):
+        connector = self.session.connector
+        return [*connector._acquired, *connector._waiters]
+
+    def close(self):
+        with self.runner:
+            self.runner.run(self.session.close())
+
+
 class Requests:
     def __init__(self, options):
         self.adapter = forbear.requests.RetryAdapter(pool_maxsize=1, pool_block=True, **options)
@@ -363,7 +395,10 @@ def lost_of(manager):
     return [pool for pool in pools if pool.qsize() < pool.maxsize]
 
 
-CLIENTS = {"httpx": Httpx, "httpx-async": AsyncHttpx, "requests": Requests, "urllib3": Urllib3}
+CLIENTS = {
+    "httpx": Httpx, "httpx-async": AsyncHttpx, "aiohttp": Aiohttp, "requests": Requests,
+    "urllib3": Urllib3,
+}  # fmt: skip
 
 
 # The ways that a call takes.

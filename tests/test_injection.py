@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
-ERRORS = {"httpx-async": asyncio.CancelledError}
+ERRORS = dict.fromkeys(("httpx-async", "aiohttp"), asyncio.CancelledError)
 COMMON = (
     "success", "retry", "held", "half-open", "resumed", "a slot", "queued",
     "hedged, the second wins",

@@ -352,10 +352,9 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
 
 
 def test_aiohttps_reader_calls_what_is_overridden():
-    """``_wait`` of a StreamReader, which asks its protocol for ``_reading_paused`` before 3.14."""
+    """``_wait`` of a StreamReader."""
     assert inspect.iscoroutinefunction(aiohttp.StreamReader._wait)
     assert "await self._wait(" in inspect.getsource(aiohttp.StreamReader.readany)
-    assert "_protocol._reading_paused" in inspect.getsource(aiohttp.streams)
 
 
 def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():

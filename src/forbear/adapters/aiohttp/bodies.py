@@ -16,6 +16,7 @@ from weakref import ref
 
 import aiohttp
 from aiohttp import ClientResponse
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from ...core.call import RECORD
@@ -101,13 +102,10 @@ class Live:
                 self._connection.close()
 
 
-class NoConnection:
+class NoConnection(BaseProtocol):
     """The protocol of a reader that no connection feeds."""
 
-    connected = True
-    _reading_paused = False
-
-    def pause_reading(self, **_: object) -> None:
+    def pause_reading(self, resume_parser: bool = True) -> None:
         """Do nothing."""
 
     resume_reading = pause_reading
@@ -119,7 +117,8 @@ class Replaced(aiohttp.StreamReader):
     def __init__(self, content: aiohttp.StreamReader, source: Source) -> None:
         # No line that it reads may be longer than twice this.
         limit = PIECE if content is EMPTY_PAYLOAD else content.get_read_buffer_limits()[0]
-        super().__init__(NoConnection(), limit, loop=get_running_loop())  # type: ignore[arg-type]
+        loop = get_running_loop()
+        super().__init__(NoConnection(loop), limit, loop=loop)
         if isinstance(source, PutBack):  # it is here at once, as what aiohttp has received
             for piece in source.pieces:
                 self.feed_data(piece)

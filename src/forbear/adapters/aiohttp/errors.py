@@ -6,13 +6,16 @@ to 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp.http_exceptions import ContentEncodingError
 
 from ...core.outcome import Failure, FailureKind, Phase
 from ...errors import ForbearError
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -80,21 +83,21 @@ def is_lost(error: BaseException) -> bool:
 
 def is_full(request: aiohttp.ClientRequest) -> bool:
     """Did the request wait for a connection of the session's own pool?"""
-    connector: Any = request.session.connector
+    connector, key = request.session.connector, request.connection_key
     try:
-        return connector._available_connections(request.connection_key) <= 0  # type: ignore[no-any-return]
+        return connector is not None and connector._available_connections(key) <= 0
     except AttributeError:
         return False
 
 
-def idle_since(request: aiohttp.ClientRequest, instant: float) -> list[Any]:
+def idle_since(request: aiohttp.ClientRequest, instant: float) -> list[ResponseHandler]:
     """The connections to where a request went that have been idle since before an instant.
 
     The instant is on the system's monotonic clock.
     """
+    connector, key = request.session.connector, request.connection_key
     try:
-        connector: Any = request.session.connector
-        waiting = connector._conns.get(request.connection_key, ())
+        waiting = () if connector is None else connector._conns.get(key, ())
         return [one for one, since in waiting if since < instant and one.is_connected()]
     except (AttributeError, TypeError, ValueError):
         return []

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
+    from aiohttp.client_proto import ResponseHandler
 
     from ...core.call import Call, Prefetched
     from ...core.policy import RetryPolicy
@@ -263,11 +264,14 @@ class AiohttpPort:
             return None
         return await self.wait_for(content)
 
-    async def wait_for(self, content: Any, seconds: float = DRAIN_SECONDS) -> PrefetchResult:
+    async def wait_for(
+        self, content: aiohttp.StreamReader, seconds: float = DRAIN_SECONDS
+    ) -> PrefetchResult:
         """Wait for the end of a body, without taking it."""
         try:
-            if content.exception() is not None:
-                return content.exception()  # type: ignore[no-any-return]
+            broken = content.exception()  # else it would be waited for
+            if isinstance(broken, Exception):
+                return broken
             with self.backstop.after(seconds):
                 await content.wait_eof()
                 return WHOLE
@@ -343,7 +347,7 @@ class AiohttpPort:
         for protocol in self._idle_since_sent(call):
             protocol.close()  # the connector drops what is closed by itself
 
-    def _idle_since_sent(self, call: Call) -> list[Any]:
+    def _idle_since_sent(self, call: Call) -> list[ResponseHandler]:
         """Connections that were idle before the attempt was sent, and are still.
 
         aiohttp does not show whether a connection is a new one. But it opens none while another is
