@@ -12,11 +12,9 @@ import pytest
 import forbear.httpx
 import forbear.testing
 from benchmarks import house
-from benchmarks.simulation import LATENCIES
-from benchmarks.simulation import __main__ as simulation
 from forbear import Reason, RetryPolicy, pytest_plugin
 from forbear.cli import main as command
-from forbear.cli import parsed, parser_for
+from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
 from forbear.core import events
 from forbear.engine.events import LINES, TABLE
@@ -299,29 +297,6 @@ def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
         assert part in printed
 
 
-def test_the_options_shown_exist():
-    """The command accepts every line that is shown with options."""
-    shown = re.findall(r"`forbear\s+([^`]* --[^`]*)`", EVERYTHING)
-    shown += [given for _, line in COMMANDS for given in re.findall(r"[$|&] forbear (.+)", line)]
-    assert len(shown) >= 4
-    for line in shown:
-        given = shlex.split(line)
-        if "--help" not in given:
-            assert parsed(given).command == given[0]
-
-
-def test_each_simulation_shown_can_be_run():
-    """Scenario, policies and settings exist."""
-    command = "python -m benchmarks.simulation "
-    shown = re.findall(rf"`{command}([^`]+)`", " ".join(EVERYTHING.split()))
-    shown += [line.partition(command)[2] for _, line in COMMANDS if command in line]
-    assert len(shown) >= 6
-    for line in shown:
-        options = simulation.options_of(shlex.split(line))
-        is_latency = options.scenario in LATENCIES
-        assert (simulation.planned_latencies if is_latency else simulation.planned)(options)
-
-
 @pytest.mark.parametrize("end", ["&& forbear demo", "&& pytest "])
 def test_the_commands_are_those_that_ci_runs(end):
     """`.ci/run` takes them from the README; each stands once, alone on its line."""
@@ -361,14 +336,6 @@ def test_what_is_loaded_is_what_the_page_says():
                 assert most - least <= max(4, 0.1 * most), f"{line}: {again}"
             else:
                 assert cell == figure, again
-
-
-def test_two_pages_say_the_same_of_forbears_size():
-    figures = {row[0]: row[1] for row in table("what-you-let-in.md", "all of it")[1]}
-    for name, figure in figures.items():
-        row = name.removesuffix(" of the package")
-        cells = re.findall(rf"^\| {row} \| ([\d,]+) ", PAGES["compared.md"], re.MULTILINE)
-        assert set(cells) <= {figure}, name
 
 
 def number(cell: str) -> int:

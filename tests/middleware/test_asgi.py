@@ -44,11 +44,6 @@ def answering(work):
     return app
 
 
-def mark_of(messages):
-    """Values of x-should-retry in an answer."""
-    return [value for name, value in messages[0]["headers"] if name.lower() == b"x-should-retry"]
-
-
 # Retries.
 
 
@@ -76,26 +71,6 @@ async def test_one_service_inside_another_ones_context(backend):
 
 
 # Deadlines.
-
-
-async def test_the_deadline_ends_with_the_answer(backend):
-    """Work between two pieces is waited for, and nobody waits for work after the last one."""
-    calls = backend([200])
-    app_clock = calls.clock
-    ended = []
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        with forbear.deadline(60, clock=app_clock):
-            await send({"type": "http.response.body", "body": b"1", "more_body": True})
-            app_clock.sleep(2.0)
-            with pytest.raises(forbear.DeadlineExceeded):
-                await calls.aget()
-            await send({"type": "http.response.body", "body": b"2"})
-            ended.append(await calls.aget())
-
-    await ask(RetryContextMiddleware(app, clock=app_clock), {"grpc-timeout": "1S"})
-    assert len(ended) == calls.sent == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -224,15 +199,3 @@ def test_a_websocket_is_a_request_until_it_is_accepted(backend):
     ):
         assert websocket.receive_text() == "done"
     assert (before.sent, after.sent) == (1, 4)
-
-
-async def test_a_refused_websocket_is_marked(backend):
-    """websocket.http.response: the denial of a handshake is an answer like any other."""
-    calls = backend([503])
-
-    async def app(scope, receive, send):
-        await calls.aget()
-        await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
-        await send({"type": "websocket.http.response.body", "body": b""})
-
-    assert mark_of(await ask(RetryContextMiddleware(app), kind="websocket")) == [b"false"]

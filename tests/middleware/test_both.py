@@ -137,16 +137,6 @@ def test_an_application_that_raises_leaves_nothing_behind(ask, backend):
     assert calls.sent == 4
 
 
-def test_a_retry_is_announced_further_down(ask, backend):
-    """With announce_attempts the work that is asked for again says so from its first sending on."""
-    calls = backend([503], announce_attempts=True)
-    ask(calls.get, {"retry-attempt": "3"})
-    ask(calls.get, {"x-stainless-retry-count": "1"})
-    assert calls.said("retry-attempt") == ["3", "2"]
-    ask(calls.get)
-    assert calls.said("retry-attempt")[2:] == [None, "2", "3", "4"]
-
-
 # Deadlines.
 
 
@@ -274,19 +264,6 @@ def test_every_client_is_heard(ask, library):
         assert len(server.requests()) == 1
         assert ask(get, status=502) == ["false"]
         assert len(server.requests()) == 1 + 4
-
-
-def test_a_call_of_one_attempt_leaves_it_to_those_above(ask, backend):
-    """max_attempts=1, a POST without a key, a request that is a retry: nothing was multiplied."""
-    calls = backend([503])
-
-    def work():
-        with forbear.override(max_attempts=1):
-            calls.get()
-        calls.client.post("http://backend.example/")
-
-    assert ask(work, status=503) == []
-    assert ask(calls.get, {"retry-attempt": "2"}, status=503) == []
 
 
 def test_no_mark_where_the_application_has_one_or_none_is_wanted(ask, backend):

@@ -8,10 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isnan
 from pathlib import Path
 
@@ -37,7 +34,7 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.core.events import Hedged, Resumption
-from forbear.httpx import RetryTransport
+from forbear.httpx import wrap
 from forbear.redis import RedisBudget
 from forbear.telemetry import assets
 from forbear.telemetry.prometheus import Metrics
@@ -95,6 +92,18 @@ def test_the_metrics_are_well_named(promtool_program):
 # --- live -------------------------------------------------------------------------------------
 
 
+def eventually(look, holds):
+    """What is found, once it holds: Prometheus starts, scrapes twice and evaluates meanwhile."""
+    found, until = None, time.monotonic() + ANSWERS_WITHIN
+    while True:
+        with suppress(httpx.TransportError):
+            found = look()
+            if holds(found):
+                return found
+        assert time.monotonic() < until, f"only {found}"
+        time.sleep(0.2)
+
+
 @contextmanager
 def faulted_run(metrics):
     """Clients that meet all kinds of trouble, so that every metric moves between two scrapes."""
@@ -102,39 +111,30 @@ def faulted_run(metrics):
     over = threading.Event()
     with FaultServer() as server, FaultServer() as other:
         with FaultServer() as gone:
-            nobody = gone.url.rpartition(":")[2]
-        fleet = RedisBudget(
-            f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=1e6)
-        )
-        usual = {"policy": policy, "gate": None}
+            nobody = gone.url.replace("http", "redis")
+        options = {
+            "orders": {},
+            "fleet": {"budget": RedisBudget(nobody, name="f", fallback=RetryBudget(burst=1e6))},
+            "patient": {"gate": RetryGate(), "policy": policy.replace(patience=0.05)},
+            "poor": {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)},
+            "guarded": {"breaker": CircuitBreaker(2, open_for=0.05)},
+            "mirrored": {"origins": Origins([server.url, other.url])},
+            "slotted": {"concurrency": ConcurrencyLimit(), "pacing": Pacing()},
+        }
+        usual = {"policy": policy, "gate": None, "on_event": [metrics]}
         clients = [
-            httpx.Client(
-                transport=RetryTransport(on_event=[metrics], name=name, **{**usual, **options})
-            )
-            for name, options in (
-                ("orders", {}),
-                ("fleet", {"budget": fleet}),
-                ("patient", {"gate": RetryGate(), "policy": policy.replace(patience=0.05)}),
-                ("poor", {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)}),
-                ("guarded", {"breaker": CircuitBreaker(2, open_for=0.05)}),
-                ("mirrored", {"origins": Origins([server.url, other.url])}),
-                ("slotted", {"concurrency": ConcurrencyLimit(), "pacing": Pacing()}),
-            )
+            wrap(httpx.Client(trust_env=False), name=name, **{**usual, **own})
+            for name, own in options.items()
         ]
 
         def calls():
             while not over.wait(0.05):
-                for path in ("/well", "/once", "/down"):
-                    server.script("/once", 503, 200)
-                    server.script("/well", 200)
-                    other.script("/once", 200)
-                    server.script("/down", 503)
-                    other.script("/down", 503)
+                for path, steps in (("/well", [200]), ("/once", [503, 200]), ("/down", [503])):
+                    server.script(path, *steps)
+                    other.script(path, steps[-1])
                     for client in clients:
-                        try:
+                        with suppress(forbear.CircuitOpenError):
                             client.get(server.url + path)
-                        except forbear.CircuitOpenError:
-                            continue
                 for result in ("resumed", "failed"):
                     metrics(Resumption("orders", "GET", server.url, 1, 2, result))
                 for outcome, reason in (("won", None), ("refused", "hedge-budget")):
@@ -159,80 +159,46 @@ def live(shipped, tmp_path_factory, free_port, prometheus_program):
     metrics = Metrics(registry)
     exposed, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     work, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    seconds = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), EVERY)
+    # As often as the test scrapes, over a short window.
+    rules = (shipped / "forbear.rules.yml").read_text()
+    rules = rules.replace("interval: 15s", f"interval: {EVERY}").replace("[5m]", f"[{WINDOW}]")
+    (work / "forbear.rules.yml").write_text(rules)
     targets = [{"targets": [f"127.0.0.1:{exposed.server_port}"]}]
+    seconds = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), EVERY)
     settings = {
         "global": seconds,
-        "rule_files": [str(often(shipped, work))],
+        "rule_files": [str(work / "forbear.rules.yml")],
         "scrape_configs": [{"job_name": "app", "static_configs": targets}],
     }
     (work / "prometheus.yml").write_text(json.dumps(settings))  # which is YAML
+    command = [
+        *(prometheus_program, f"--config.file={work / 'prometheus.yml'}"),
+        *(f"--storage.tsdb.path={work / 'data'}", f"--web.listen-address=127.0.0.1:{port}"),
+    ]
     with faulted_run(metrics), (work / "log").open("w") as log:
-        running = subprocess.Popen(
-            [
-                prometheus_program,
-                f"--config.file={work / 'prometheus.yml'}",
-                f"--storage.tsdb.path={work / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            wait_until_ready(f"http://127.0.0.1:{port}/-/ready")
-
-            def ask(path, **query):
-                url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-                with urllib.request.urlopen(url, timeout=10) as answer:
-                    return json.load(answer)["data"]
-
-            yield ask
-        finally:
-            running.terminate()
-            running.wait()
-            exposed.shutdown()
-            exposed.server_close()
-            thread.join()
+        running = subprocess.Popen(command, stdout=log, stderr=log)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            try:
+                eventually(lambda: client.get("/-/ready").status_code, lambda found: found == 200)
+                yield lambda path, **query: client.get(f"/api/v1/{path}", params=query).json()[
+                    "data"
+                ]
+            finally:
+                running.terminate()
+                running.wait()
+                exposed.shutdown()
+                exposed.server_close()
+                thread.join()
 
 
-def wait_until_ready(url):
-    """It listens before it answers: until its storage is open, with 503."""
-    until = time.monotonic() + ANSWERS_WITHIN
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=10).close()
-            return
-        except urllib.error.HTTPError as refused:
-            refused.close()
-            if refused.code != 503 or time.monotonic() > until:
-                raise
-        except urllib.error.URLError:
-            if time.monotonic() > until:
-                raise
-        time.sleep(0.05)
+def values(ask, expression, holds=bool):
+    """The numbers that an expression gives, once it gives any; nan where nothing has moved yet."""
 
-
-def often(shipped, work):
-    """The rules, evaluated as often as the test scrapes, over a short window."""
-    rules = (shipped / "forbear.rules.yml").read_text()
-    assert "interval: 15s" in rules
-    path = work / "forbear.rules.yml"
-    path.write_text(
-        rules.replace("interval: 15s", f"interval: {EVERY}").replace("[5m]", f"[{WINDOW}]")
-    )
-    return path
-
-
-def values(ask, expression):
-    """The numbers that an expression gives, once it gives any."""
-    until = time.monotonic() + ANSWERS_WITHIN
-    while True:
+    def look():
         found = [float(sample["value"][1]) for sample in ask("query", query=expression)["result"]]
-        found = [value for value in found if not isnan(value)]  # where nothing has moved yet
-        if found:
-            return found
-        assert time.monotonic() < until, f"no answer to {expression}"
-        time.sleep(0.2)
+        return [value for value in found if not isnan(value)]
+
+    return eventually(look, holds)
 
 
 def test_every_panel_shows_something(live):
@@ -255,19 +221,15 @@ def test_every_recording_rule_records(live):
 
 def test_alerts_are_raised(live):
     """Of this run: sent too often, a budget that refuses, a lost Redis."""
-    until = time.monotonic() + ANSWERS_WITHIN
-    wanted, found = {"ForbearRetryStorm", "ForbearBudgetExhausted", "ForbearSharedBudgetDown"}, {}
-    while not wanted <= set(found):
-        assert time.monotonic() < until, f"only {found}"
-        time.sleep(0.2)
-        found = {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]}
+    wanted = {"ForbearRetryStorm", "ForbearBudgetExhausted", "ForbearSharedBudgetDown"}
+    eventually(
+        lambda: {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]},
+        wanted.issubset,
+    )
 
 
 def test_amplification_of_a_run_is_what_the_servers_saw(live):
     """Three paths: sent once, twice, three times. Six attempts for three requests are 2."""
-    until = time.monotonic() + ANSWERS_WITHIN
     for name, expected in (("amplification", 2.0), ("retry_success_ratio", 0.5)):
         series = f'forbear:{name}:5m{{client="orders"}}'
-        while (found := values(live, series)) != [pytest.approx(expected, rel=0.2)]:
-            assert time.monotonic() < until, f"{series} is {found}"
-            time.sleep(0.2)
+        values(live, series, [pytest.approx(expected, rel=0.2)].__eq__)
