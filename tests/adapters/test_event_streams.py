@@ -385,3 +385,35 @@ async def test_a_thousand_drawn_cuts(adapter):
             assert got == b"".join(EVENTS), record_of(response)
         assert all(stream.closed for stream in feed.streams)
         cuts += len(feed.asked)
+
+
+async def test_a_delay_that_is_asked_for_counts_at_once_and_however_long(adapter, server):
+    """In half an event too; beyond ``max_retry_after`` nothing is requested."""
+    clock = FakeClock()
+    options = {"policy": RESUMED, "event_streams": RESUMES, "clock": clock}
+    async with adapter.client(random=lambda: 0.0, **options) as client:
+        half = EVENTS[0] + b"retry: 700\ndata: ha"
+        server.script(
+            URL,
+            feed(f"cut:{len(half)};chunked=1", half, EVENTS[1]),
+            feed("200", EVENTS[1]),
+            204,
+        )
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == b"".join(EVENTS[:2])
+        assert clock.sleeps == [0.7, 0.7]
+        server.script(URL, feed("200", b"retry: 99999999999\n\n", EVENTS[0]), 204)
+        before = len(server.requests(URL))
+        response = await adapter.open(client, "GET", server.url + URL)
+        await collected(adapter, response)
+        assert record(adapter, response).reason is Reason.RETRY_AFTER_TOO_LONG
+        assert len(server.requests(URL)) == before + 1
+
+
+async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapter, server, quick):
+    server.script(URL, feed("200;chunked=1", EVENTS[0]), feed("200;chunked=1", b": none\n\n"))
+    async with adapter.client(policy=RESUMED, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == EVENTS[0] + b": none\n\n" * 2
+        assert adapter.is_idle(client)
+    assert asked(server) == [None, "1", "1"]
