@@ -2,6 +2,8 @@
 every adapter.
 """
 
+import time
+
 import anyio
 import pytest
 
@@ -18,7 +20,7 @@ from forbear import (
     record_of,
 )
 from forbear.addons.cooldown import Cooldown
-from forbear.engine.clock import SystemClock
+from forbear.engine.clock import SYSTEM_CLOCK, SystemClock
 from forbear.engine.context import Incoming
 from forbear.engine.incoming import Answering
 from forbear.testing import FakeClock, ScriptedTransport
@@ -332,3 +334,20 @@ async def test_a_retry_is_paced_too(adapter, quick):
     assert len(record.attempts) == 2
     assert 8 <= clock.monotonic() - began <= 11
     assert record.paced == pytest.approx(clock.monotonic() - began - sum(record.waits))
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("probes", [False, True])
+async def test_the_callers_deadline_opens_no_circuit_and_keeps_no_permit(adapter, server, probes):
+    server.script("/hang", "hang")
+    breaker = a_breaker(2, open_for=0.001)
+    async with adapter.client(policy=ONCE, breaker=breaker) as client:
+        origin = server.url
+        for _ in range(2 * probes):
+            breaker.record(origin, failed=True, sent_at=time.monotonic(), now=time.monotonic())
+        time.sleep(0.01)
+        for _ in range(3):
+            with Answering(Incoming(0, time.monotonic() + 0.04, SYSTEM_CLOCK, False)):
+                error = await outcome(adapter, client, url=server.url + "/hang")
+            assert type(error) is adapter.DeadlineExceeded
+    assert breaker.state(origin, time.monotonic()) == ("half_open" if probes else "closed")
