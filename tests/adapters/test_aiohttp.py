@@ -1,5 +1,6 @@
 """What holds for aiohttp alone; what holds for every client runs on its lane of the suite."""
 
+import asyncio
 import gzip
 import io
 import ssl
@@ -164,6 +165,19 @@ async def test_a_line_may_be_as_long_as_the_sessions_buffer_allows(server):
     async with session_of(retrying(), read_bufsize=2**18) as session:
         async with session.get(server.url + "/lines") as response:
             assert len(await response.content.readline()) == 300_001
+
+
+async def test_a_read_that_waits_ends_when_another_task_closes_the_response(server):
+    """With aiohttp's own error. A body that can be resumed was waited for until it went on."""
+    server.script("/file", "200;body=200000;etag=a;drip=2000")
+    async with session_of(retrying()) as session:
+        response = await session.get(server.url + "/file")
+        await response.content.readany()
+        reading = asyncio.create_task(response.content.readany())
+        await asyncio.sleep(0.05)
+        response.close()
+        with pytest.raises(aiohttp.ClientConnectionError, match="Connection closed"):
+            await asyncio.wait_for(reading, 1)
 
 
 NO = OSError(111, "no")
