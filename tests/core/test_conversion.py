@@ -64,6 +64,7 @@ FIELDS = [  # of a urllib3.Retry, or a number of retries; and of the policy
         "methods": IDEMPOTENT, "max_retry_after": 21_600}),
     ({"status_forcelist": [202, 503, "504", None, 0]},
         {"statuses": {503}, "hinted_statuses": NAMED, "on_exhausted": "raise"}),
+    ({"status_forcelist": range(400, 600)}, {"statuses": set(range(400, 600))}),
     ({"status_forcelist": [503], "raise_on_status": False}, {"on_exhausted": "return"}),
     ({"status_forcelist": [503], "respect_retry_after_header": False},
         {"statuses": {503}, "hinted_statuses": set(), "hints": "ignore"}),

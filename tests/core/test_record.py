@@ -32,6 +32,19 @@ def an_attempt(number: int, **fields: Any) -> AttemptRecord:
 # --- where it is found ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("status", "reason"), [
+    (200, None), (299, None), (304, None), (400, Reason.STATUS_NOT_RETRIED),
+    (404, Reason.STATUS_NOT_RETRIED),
+])  # fmt: skip
+def test_of_a_response_to_the_first_attempt(status: int, reason: Reason | None) -> None:
+    """No notes were taken of a success: its one attempt is made up on demand."""
+    record = record_of(a_client(status).get(URL))
+    assert (record.method, record.retries, record.reason, record.waits) == ("GET", 0, reason, ())
+    assert [attempt.status for attempt in record.attempts] == [status]
+    if status < 300:
+        assert str(record) == "1 attempt, GET: no failure"
+
+
 def test_of_a_response_that_no_client_made() -> None:
     """httpx's response knows no request and no elapsed time yet, and says so by RuntimeError."""
     assert record_of(httpx.Response(404)) is None

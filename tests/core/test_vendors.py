@@ -161,6 +161,11 @@ def test_only_json_is_read(kind: str | None, is_read: bool) -> None:
     assert (said(OPENAI_QUOTA, kind=kind) is not None) is is_read
 
 
+def test_only_errors_are_read() -> None:
+    statuses = (200, 302, 399, 400, 503)
+    assert [status for status in statuses if said(OPENAI_QUOTA, status=status)] == [400, 503]
+
+
 def test_a_body_of_up_to_64_kib_is_read() -> None:
     body = json.dumps(OPENAI_QUOTA).encode()
     assert LONGEST_BODY == 65_536

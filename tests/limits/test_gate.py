@@ -593,3 +593,11 @@ def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -
     gate.begin("https://b:443", 602.0)
     assert gate.quiet
     assert gate.is_healthy(HERE)
+
+
+def test_a_forked_child_knows_of_no_trouble_and_holds_nobody() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    gate.holds(0)
+    gate.after_fork()
+    assert (gate.quiet, gate.held(), gate.is_healthy(HERE)) == (True, 0, True)

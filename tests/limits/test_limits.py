@@ -480,6 +480,8 @@ def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_ser
         planned(call, answer(503))
         sent(call, RESET if gate.is_healthy(B) else None)
     assert [gate.is_healthy(key) for key in ("blue", A, B)] == [False, True, True]
+    assert begun(limits, headers={"X-Service": "x"})[1] == 0
+    assert gate._origins["blue"].rate == 1, "it is a new call of that scope"
     for _ in range(3):
         call = told(limits, answer(503))  # the function raises: its origin
         assert isinstance(call.notes[PLUGIN_ERROR], KeyError)
