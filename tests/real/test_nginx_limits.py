@@ -1,4 +1,4 @@
-"""nginx's own limits in front of a server: limit_conn and limit_req, and a limit that finds them."""
+"""nginx's own limits in front of a server: limit_conn, and a limit that finds it."""
 
 import asyncio
 import signal
@@ -9,8 +9,7 @@ import pytest
 
 from forbear import ConcurrencyLimit, Exponential, RetryPolicy
 from forbear.httpx import AsyncRetryTransport
-
-from ..adapters.test_concurrency import Counting
+from forbear.testing import FaultServer
 
 pytestmark = [pytest.mark.real]
 CONFIGURATION = """
@@ -21,11 +20,9 @@ http {{
     client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home};
     uwsgi_temp_path {home}; scgi_temp_path {home};
     limit_conn_zone $server_name zone=conn:1m; limit_conn_status 429;
-    limit_req_zone $server_name zone=req:1m rate=200r/s; limit_req_status 429;
     server {{
         listen 127.0.0.1:{port}; server_name all;
         location /conn {{ limit_conn conn 10; proxy_pass {upstream}; }}
-        location /req {{ limit_req zone=req burst=5 nodelay; proxy_pass {upstream}; }}
     }}
 }}
 """
@@ -34,7 +31,8 @@ http {{
 @pytest.fixture
 def limited(nginx_program, tmp_path, free_port, wait_for_port):
     port = free_port()
-    with Counting(allowed=1000, seconds=0.03) as server:
+    with FaultServer() as server:
+        server.script("/conn", "200;delay=30")
         configuration = tmp_path / "nginx.conf"
         text = CONFIGURATION.format(home=tmp_path, port=port, upstream=server.url)
         configuration.write_text(text)
@@ -72,9 +70,3 @@ def test_limit_conn_refuses_little_more(limited):
     """Mostly five of a hundred; a busy machine lets responses come late. Without a limit 90 are."""
     assert refused(f"{limited}/conn", 40, None) >= 15  # only ten may be in flight
     assert refused(f"{limited}/conn", 100, ConcurrencyLimit()) < 50
-
-
-@pytest.mark.slow
-def test_limit_req_refuses_less(limited):
-    few, many = (refused(f"{limited}/req", 60, one) for one in (ConcurrencyLimit(), None))
-    assert few < many / 2
