@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .addons.breaker import CircuitBreaker
     from .addons.budget import RetryBudget
     from .addons.concurrency import ConcurrencyLimit
+    from .addons.event_streams import EventStreams
     from .addons.hedge import Hedge
     from .addons.origins import Origins
     from .addons.pacing import Pacing
     from .core.backoff import Exponential, Fixed
-    from .core.event_streams import EventStreams
     from .core.headers.hints import read_hint
     from .core.outcome import FailureKind, Reason
     from .core.policy import RetryPolicy
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _PLACES = {
     name: module
     for module, names in (
-        ("core.event_streams", "EventStreams"),
+        ("addons.event_streams", "EventStreams"),
         ("core.headers.hints", "read_hint"),
         ("core.outcome", "FailureKind Reason"),
         ("core.policy", "RetryPolicy"),

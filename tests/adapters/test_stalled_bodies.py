@@ -14,7 +14,7 @@ import time
 import pytest
 
 from forbear import Fixed, RetryGate, RetryPolicy, record_of
-from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
+from forbear.addons.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 
 from ..sockets import Listening, head_from
 

@@ -116,7 +116,7 @@ PREPARED_FOR = "prepared for"
 NUMBER = "number"  # identifies the call in events and logs, from the first of them on
 KEPT = "kept"  # the last response, read, while the call is held
 DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
-Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
+Prefetched = Literal["whole", "late", "broken"]  # addons/inspection.py
 
 
 class Quiet(Protocol):

@@ -21,7 +21,7 @@ from ..core.call import (
 )
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.headers.hints import joined
-from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
+from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Phase, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +75,16 @@ class HedgeFinished(Exception):
         super().__init__()
         self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
         self.question = question
+
+
+class Judged(Exception):
+    """What a body says of its attempt: stands for what broke the body; never raised.
+
+    Attributes:
+        failure: With a status and a hint.
+    """
+
+    failure: Failure
 
 
 def is_socket_error(cls: type) -> bool:
@@ -141,14 +151,14 @@ def note_quotas(port: Classifier, call: Call, lines: Lines) -> None:
 def broken_body(port: Classifier, call: Call) -> Failure | None:
     """Make the failure of a broken body: an accepted response must also have a whole body."""
     error = call.body_error
-    if port.settings.event_streams is not None:
-        from ..core.event_streams import ErrorEvent  # the option has loaded it
-
-        if type(error) is not ErrorEvent:
-            return None if error is None else classify_error(port, call, error)
-        call.body_error, call.status = None, error.failure.status  # the body itself is intact
-        return error.failure if call.policy.hints == "obey" else error.failure_without_delay()
-    return None if error is None else classify_error(port, call, error)
+    if not isinstance(error, Judged):
+        return None if error is None else classify_error(port, call, error)
+    failure = error.failure
+    call.body_error, call.status = None, failure.status  # the body itself is intact
+    if call.policy.hints == "obey":
+        return failure
+    hint = Hint(None, failure.hint.should_retry, None)
+    return Failure(**{**failure._fields(), "hint": hint})
 
 
 def has_error_event(call: Call, status: int) -> bool:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from ..addons.breaker import CircuitBreaker
     from ..addons.concurrency import ConcurrencyLimit
+    from ..addons.event_streams import EventStreams
     from ..addons.hedge import Hedge
     from ..addons.origins import Origins
     from ..addons.pacing import Pacing
     from ..core.call import Limit
-    from ..core.event_streams import EventStreams
     from ..core.events import Event
     from ..core.strategy import Budget, RetryStrategy
     from ..idempotency import IdempotencyKeys

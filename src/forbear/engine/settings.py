@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..core.call import Limit
-    from ..core.event_streams import EventStreams
     from ..idempotency import IdempotencyKeys
     from .clock import Clock
     from .context import CallContext
@@ -45,9 +44,9 @@ ADDONS = {
     "gate": "limits.gate",
     "budget": "addons.budget",
     "hedge": "addons.hedge",
-    "event_streams": "core.event_streams",
+    "event_streams": "addons.event_streams",
     "idempotency": "idempotency",
-    "contact": "engine.contact",
+    "contact": "addons.contact",
 }
 DEFAULTS: dict[str, object] = {
     **dict.fromkeys(ADDONS),
@@ -155,7 +154,7 @@ class Settings:
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
         self.resume: bool = given["resume"]
-        self.event_streams: EventStreams | None = given.get("event_streams")
+        self.event_streams: Any = given.get("event_streams")
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact: str | None = given.get("contact")
@@ -196,11 +195,11 @@ class Settings:
         if self.special or not self.sends_alike or self.limits.moves_calls:
             import_module("forbear.engine.prepare")
         if self.before_attempt is not None:
-            import_module("forbear.engine.hooks")
+            import_module("forbear.addons.hooks")
         if self.inspects_responses:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:
-            import_module("forbear.engine.streams")
+            import_module("forbear.addons.event_streams")
             import_module(f"{adapter}.{streams}")
 
     def resolve(self, context: CallContext | None, setting: Any) -> RetryPolicy:

@@ -19,6 +19,7 @@ from aiohttp import ClientResponse
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from ...addons.resume import Resumable
 from ...core.call import RECORD
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import download_of
@@ -28,15 +29,14 @@ from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.port import AsyncPort, StreamPort
 from ...engine.reading import LATE, Nothing
-from ...engine.resume import Resumable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from aiohttp import ClientRequest
 
+    from ...addons.event_streams import EventStream
     from ...core.call import Call, Story
-    from ...core.event_streams import EventStream
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...core.outcome import FailureKind
@@ -155,14 +155,14 @@ async def await_first_event(
     port: AiohttpPort, response: ClientResponse, policy: RetryPolicy
 ) -> PrefetchResult:
     """Read a stream of events up to its first event, and put it back; None: it is none."""
-    from ...engine import streams  # the option has loaded it
+    from ...addons import event_streams  # the option has loaded it
 
     lines = response.raw_headers  # of the deadline the backstop takes care
-    start = streams.stream_start(port.settings, policy, response.status, lines, inf)
+    start = event_streams.stream_start(port.settings, policy, response.status, lines, inf)
     if start is None or response.method == "HEAD":
         return None
     live = Live(port.backstop, response, start.ends_at)
-    pieces, ending, failure = await streams.await_first_event(start, live, port)
+    pieces, ending, failure = await event_streams.await_first_event(start, live, port)
     put_back(port.backstop, response, pieces, ending)
     return LATE if failure is None else failure
 
@@ -183,7 +183,7 @@ def watch_body(
     if original.can_be_resumed():
         events = None
         if settings.event_streams is not None:
-            from ...engine.streams import whole_events  # the option has loaded it
+            from ...addons.event_streams import whole_events  # the option has loaded it
 
             events = whole_events(settings, response.status, response.raw_headers)
         source = Resumable(port, source, begin, original, events=events)
@@ -213,7 +213,7 @@ class AiohttpOriginal:
         if settings.resume and "Content-Encoding" not in response.headers:
             self._download = download_of(sent.method, sent.headers.items(), status, lines)
         if begins_events(status, lines):
-            from ...core.event_streams import event_stream  # loaded with the first that is open
+            from ...addons.event_streams import event_stream  # loaded with the first that is open
 
             self._stream = event_stream(status, lines)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...addons.inspection import MOST_BYTES, seconds_to_look, too_late
 from ...engine.bodies import read_briefly
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.inspection import MOST_BYTES, seconds_to_look, too_late
 from ...engine.reading import LATE
 from .bodies import Live, Replaced, put_back
 

@@ -180,7 +180,7 @@ class AiohttpPort:
         sent = sent_request(call)
         request = next_request(self, call)
         await sent.close()  # as below
-        from ...engine.hooks import acall_before_attempt  # the option has loaded it
+        from ...addons.hooks import acall_before_attempt  # the option has loaded it
 
         await acall_before_attempt(self, call, request)
 
@@ -295,7 +295,7 @@ class AiohttpPort:
         return Inspection(self.backstop, response, ends_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
-        from ...engine.inspection import ainspect  # the option has loaded it
+        from ...addons.inspection import ainspect  # the option has loaded it
 
         return await ainspect(self, call, response)
 

@@ -20,6 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...addons.hedge import MOST_TIMES, having, refusal_of_hedge, take_for_hedge
+from ...addons.inspection import INSPECTION, await_result, call_retry_if
 from ...core.call import NUMBER, RETRY_IF, SETTING, SLOT, STORY, Attempt, HedgeNotes
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
@@ -30,7 +31,6 @@ from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished
 from ...engine.events import HEDGED
 from ...engine.frames import drop_frames
-from ...engine.inspection import INSPECTION, await_result, call_retry_if
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline

@@ -9,7 +9,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...engine.inspection import (
+from ...addons.inspection import (
     MOST_BYTES,
     BodyNotShown,
     check_decoded,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...addons.resume import Resumable
 from ...core.call import SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...engine.calls import sent_request
 from ...engine.loop import drive
-from ...engine.resume import Resumable
 from .bodies import UNKNOWN, length_to_prefetch
 from .errors import own_error
 from .reading import own_timeout
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from httpx import AsyncByteStream, Response, SyncByteStream
 
+    from ...addons.event_streams import EventStream
     from ...core.call import Call, Story
-    from ...core.event_streams import EventStream
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...engine.reading import Source
@@ -37,7 +37,7 @@ def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -
     original, events = HttpxOriginal(port, response), None
     keeps = is_document(response) and length_to_prefetch(port, response) == UNKNOWN
     if port.awaits_events:
-        from ...engine.streams import whole_events
+        from ...addons.event_streams import whole_events
 
         events = whole_events(port.settings, response.status_code, response.headers.raw)
     resuming = port.streams.resuming
@@ -74,7 +74,7 @@ class HttpxOriginal:
     def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
         asked, status, lines = sent_request(call), self._status, self._headers.raw
         if not received and asked.method != "HEAD" and begins_events(status, lines):
-            from ...core.event_streams import event_stream  # loaded with the first that breaks
+            from ...addons.event_streams import event_stream  # loaded with the first that breaks
 
             return event_stream(status, lines)
         found = download_of(asked.method, asked.headers.raw, status, lines)

@@ -9,9 +9,9 @@ from contextlib import nullcontext, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...addons.event_streams import stream_start
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.reading import LATE, Ending, aread_pieces, read_pieces
-from ...engine.streams import stream_start
 from .pools import reset_lost
 from .reading import AsyncReading, Reading, bounded_reads, break_off, finish, is_bodiless
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
+    from ...addons.event_streams import StreamStart
     from ...engine.reading import PrefetchResult
-    from ...engine.streams import StreamStart
     from .types import AsyncHttpxPort, HttpxPort, Sent
 
 

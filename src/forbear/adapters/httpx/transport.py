@@ -67,7 +67,7 @@ class SyncHttpxPort(HttpxPort):
         )
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
-        from ...engine.inspection import inspect  # the option has loaded it
+        from ...addons.inspection import inspect  # the option has loaded it
 
         return inspect(self, call, response)
 
@@ -77,7 +77,7 @@ class SyncHttpxPort(HttpxPort):
         close_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
-        from ...engine.hooks import call_before_attempt  # the option has loaded it
+        from ...addons.hooks import call_before_attempt  # the option has loaded it
 
         call_before_attempt(self, call, next_request(self, call))
 
@@ -380,7 +380,7 @@ class AsyncHttpxPort(HttpxPort):
         if call.prefetch_result is WHOLE and has_arrived(self, response):
             # So that a plain function can read it, and is not called a second time for it.
             await aread_whole(self, response)
-        from ...engine.inspection import ainspect
+        from ...addons.inspection import ainspect
 
         return await ainspect(self, call, response)
 
@@ -390,7 +390,7 @@ class AsyncHttpxPort(HttpxPort):
         await aclose_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
-        from ...engine.hooks import acall_before_attempt  # the option has loaded it
+        from ...addons.hooks import acall_before_attempt  # the option has loaded it
 
         await acall_before_attempt(self, call, next_request(self, call))
 

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
 
-from ...core.call import BODY_HINT, RETRY_IF
-from ...core.headers.vendors import vendor_hint
-from ...engine.inspection import (
+from ...addons.inspection import (
     check_decoded,
     checked_result,
     is_asked,
@@ -22,6 +20,8 @@ from ...engine.inspection import (
     too_late,
     wants_body_hint,
 )
+from ...core.call import BODY_HINT, RETRY_IF
+from ...core.headers.vendors import vendor_hint
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
 from .bodies import Replaced, put_back, read_briefly
 

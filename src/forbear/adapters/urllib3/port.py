@@ -196,7 +196,7 @@ class Urllib3Port(Generic[AnyResponse]):
         )
 
     async def run_hook(self, call: Call) -> None:
-        from ...engine.hooks import call_before_attempt  # the option has loaded it
+        from ...addons.hooks import call_before_attempt  # the option has loaded it
 
         call_before_attempt(self, call, next_request(self, call))
 
@@ -509,7 +509,7 @@ class Urllib3Port(Generic[AnyResponse]):
             return response
         lines = list(raw.headers.items())
         if begins_events(raw.status, lines):
-            from ...engine.streams import whole_events
+            from ...addons.event_streams import whole_events
             from .resume import resumed
 
             events = whole_events(self.settings, raw.status, lines)

@@ -15,13 +15,13 @@ from weakref import ref
 
 from urllib3.exceptions import ProtocolError
 
+from ...addons.resume import Resumable, note_progress, note_resumed
 from ...core.call import RECORD
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.bodies import Broken, PutBack
 from ...engine.loop import drive
 from ...engine.reading import Nothing
-from ...engine.resume import Resumable, note_progress, note_resumed
 from .bodies import Replaced, around, broken_before, is_cut_off, source_of
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from urllib3 import HTTPResponse
 
+    from ...addons.event_streams import EventStream, WholeEvents
     from ...core.call import Call, Story
-    from ...core.event_streams import EventStream, WholeEvents
     from ...engine.reading import Source
     from .request import Urllib3Request
     from .types import AnyPort, AnyResponse, Urllib3Port
@@ -109,7 +109,7 @@ class RawOriginal:
     def download(self, call: Call, received: int) -> Download | EventStream | None:
         request, (status, headers) = call.request, self._head
         if not received and begins_events(status, list(headers.items())):
-            from ...core.event_streams import event_stream  # loaded with the first that breaks
+            from ...addons.event_streams import event_stream  # loaded with the first that breaks
 
             return event_stream(status, list(headers.items()))
         return download_of(request.method, request.header_lines(), status, list(headers.items()))

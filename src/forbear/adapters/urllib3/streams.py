@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from urllib3 import HTTPResponse
 
+from ...addons.event_streams import stream_start
 from ...engine.frames import let_signals_through
 from ...engine.reading import note_prefetch
-from ...engine.streams import stream_start
 from .bodies import put_back, read_briefly
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import BODY_HINT, RETRY_IF
-from .calls import sent_request
-from .clock import BACKSTOP
-from .errors import DeadlineCut
-from .reading import BODILESS, DRAIN_SECONDS, ENDLESS, note_prefetch
+from ..engine.calls import sent_request
+from ..engine.clock import BACKSTOP
+from ..engine.errors import DeadlineCut
+from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, note_prefetch
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from .port import AsyncPort, Inspecting, Inspection, Response
-    from .settings import Settings
+    from ..engine.port import AsyncPort, Inspecting, Inspection, Response
+    from ..engine.settings import Settings
 
 MOST_BYTES = 65_536
 SECONDS = 0.25  # for a body of unknown length: the pause of a busy server

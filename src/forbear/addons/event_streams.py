@@ -1,4 +1,4 @@
-"""Event streams: where their events end, and how a broken one is requested again. No I/O.
+"""Event streams: their first event before the hand-over, whole events, and how one is resumed.
 
 Three formats, chosen by the media type. Server-sent events are ended by a blank line, JSON lines by
 a line feed, and the frames of AWS begin with their length. Whether an event reports an error is
@@ -15,10 +15,12 @@ specification" of smithy.io (prelude of 12 bytes, headers, payload, checksum of 
 from __future__ import annotations
 
 import re
+from math import inf
+from typing import TYPE_CHECKING
 
-from .checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
-from .feature_checks import check_is
-from .headers.fields import (
+from ..core.checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
+from ..core.feature_checks import check_is
+from ..core.headers.fields import (
     FOREVER,
     FRAMES,
     JSON_LINES,
@@ -30,15 +32,24 @@ from .headers.fields import (
     media_type,
     number,
 )
-from .headers.ranges import Part
-from .outcome import Failure, FailureKind, Hint, Phase
+from ..core.headers.ranges import Part
+from ..core.outcome import Failure, FailureKind, Hint, Phase
+from ..engine.bodies import read_briefly
+from ..engine.clock import SYSTEM_CLOCK
+from ..engine.errors import Judged
+from ..engine.frames import let_signals_through
+from ..engine.reading import WHOLE
+from ..engine.settings import OFF
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Literal
 
-    from .headers.fields import Line
+    from ..core.headers.fields import Line
+    from ..core.policy import RetryPolicy
+    from ..engine.port import StreamPort
+    from ..engine.reading import Ending, Live
+    from ..engine.settings import Settings
 
 _CODING = Names(("content-encoding",))
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -117,7 +128,7 @@ def check(value: object) -> EventStreams:
     )
 
 
-class ErrorEvent(Exception):
+class ErrorEvent(Judged):
     """The first event reports a failure. Stands for what broke the body; never raised.
 
     Attributes:
@@ -128,11 +139,6 @@ class ErrorEvent(Exception):
         super().__init__()
         kind, phase, name = FailureKind.STATUS, Phase.ANSWERED, type(self).__name__
         self.failure = Failure(kind, phase, status, hint, name, flagged=True)
-
-    def failure_without_delay(self) -> Failure:
-        """Return the failure for a policy that ignores the times that servers name."""
-        hint = Hint(None, self.failure.hint.should_retry, None)
-        return Failure(**{**self.failure._fields(), "hint": hint})
 
 
 class EventStream:
@@ -285,7 +291,7 @@ class FirstEvent:
             return False
         self.is_there = True
         if self._vendors:
-            from .headers.vendors import vendor_event
+            from ..core.headers.vendors import vendor_event
 
             reported = vendor_event(self._vendors, name, data)
             self.error = None if reported is None else ErrorEvent(*reported)
@@ -476,3 +482,88 @@ def has_event(events: bytes, known: frozenset[int]) -> bool:
         if sse_event(block)[1] is not None
         for value in values_of(_ID, block + b"\n")[-1:]
     )
+
+
+class StreamStart:
+    """The beginning of a stream of events, up to its first event, before the hand-over.
+
+    Args:
+        options: How long is waited for the first event, and for how many bytes.
+        stream: What the response says of its stream.
+        policy: Its vendors' error events are failures.
+        deadline_in: Seconds until the call's deadline.
+
+    Attributes:
+        ends_at: The instant of the system's clock by which the first event is to be here.
+    """
+
+    def __init__(
+        self, options: EventStreams, stream: EventStream, policy: RetryPolicy, deadline_in: float
+    ) -> None:
+        most, own = options.max_event_bytes, options.first_event_timeout
+        self.event = FirstEvent(stream.media, most, policy.vendors)
+        self.seconds = min(inf if own is None else own, deadline_in)
+        self.ends_at = SYSTEM_CLOCK.true_monotonic() + self.seconds
+        self.is_late = False
+
+    def wants_more(self, piece: bytes) -> bool:
+        """Take the next piece; is the first event still to come, and in time?"""
+        if self.event.feed(piece):
+            return False
+        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self.ends_at
+        return not self.is_late
+
+    def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
+        """Return why the attempt has failed; None: the first event is there.
+
+        Raises:
+            The library's read timeout: nothing came in time, so the body is to be closed.
+        """
+        if ending is WHOLE:
+            self.event.end()
+        if self.event.is_there:
+            return self.event.error
+        if ending is WHOLE:
+            return port.stream_error("the stream of events has ended before its first event")
+        raise port.stream_timeout("the first event of the stream did not come in time")
+
+
+def stream_start(
+    settings: Settings, policy: RetryPolicy, status: int, lines: Iterable[Line], left: float
+) -> StreamStart | None:
+    """Return what waits for the first event of a response; None: it is handed over at once."""
+    stream = event_stream(status, lines) if policy is not OFF else None
+    if settings.event_streams is None or stream is None or stream.is_coded:
+        return None
+    return StreamStart(settings.event_streams, stream, policy, left)
+
+
+async def await_first_event(
+    start: StreamStart, live: Live, port: StreamPort
+) -> tuple[list[bytes], Ending | Exception, Exception | None]:
+    """Read a stream up to its first event, by ``start.ends_at``.
+
+    Returns:
+        What was read, how that ended, and why the attempt has failed.
+    """
+    failure: Exception | None
+    pieces, ending = await read_briefly(live, lambda piece, _: start.wants_more(piece))
+    try:
+        failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
+    except Exception as error:
+        await live.close()
+        ending = failure = error
+    if isinstance(ending, Exception):
+        let_signals_through(ending)
+    return pieces, ending, failure
+
+
+def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:
+    """Return what lets whole events through, if the stream of a response may be resumed."""
+    options = settings.event_streams
+    if options is None or not options.resume:
+        return None
+    stream = event_stream(status, lines)
+    if stream is None or stream.media != SSE or stream.is_coded:
+        return None
+    return WholeEvents(stream, options.max_event_bytes)

@@ -8,8 +8,8 @@ If the rest cannot be had, the caller gets the error that broke the body, with t
 is how the bytes of a response are read (its ``Source``) and what is known of the response that the
 caller has (its ``Original``).
 
-A stream of events (core/event_streams.py) that breaks, or ends, before its first byte is requested
-anew as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
+A stream of events (event_streams.py) that breaks, or ends, before its first byte is requested anew
+as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
 is the caller's own, because a stream may be silent for as long as it likes. With ``resume=True`` of
 ``EventStreams`` what follows the last whole event is requested after a break, and after a clean end
 too, as browsers do.
@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
-from .calls import body_broke, with_story
-from .loop import run
-from .reading import Nothing
+from ..engine.calls import body_broke, with_story
+from ..engine.loop import run
+from ..engine.reading import Nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import NoReturn
 
     from ..core.call import Call, Story
-    from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from .port import Response, ResumingPort
-    from .reading import Source
-    from .settings import Settings
+    from ..engine.port import Response, ResumingPort
+    from ..engine.reading import Source
+    from ..engine.settings import Settings
+    from .event_streams import EventStream, WholeEvents
 
     What = Download | Repeat | EventStream
 

@@ -6,11 +6,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.outcome import GiveUp, Reason
-from .calls import expired, with_story
+from ..engine.calls import expired, with_story
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from .port import AsyncPort, Classifier, Response
+    from ..engine.port import AsyncPort, Classifier, Response
 
 
 def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
