@@ -135,7 +135,9 @@ class RetryMiddleware:
             or last_hop() is not None
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
-        if self._asks or not self._shared.quiet:
+            if self._asks:
+                return await run(call_of(port, source, outgoing, started_at, context), port)
+        if not self._shared.quiet:
             return await run(call_of(port, source, outgoing, started_at, context), port)
         outcome: Any = None
         prefetch = None
