@@ -58,10 +58,6 @@ class Stream:
     complete: bool = False
     executed: bool = False
 
-    @property
-    def seen(self) -> tuple[str, bytes, bool, bool]:
-        return self.method, bytes(self.body), self.complete, self.executed
-
 
 class Http2Server(Listening):
     """Answers the n-th complete request with the n-th step; the last one repeats.
@@ -76,29 +72,20 @@ class Http2Server(Listening):
     length ends as if it were whole; "frame", "long-frame": an invalid frame comes in a body.
     """
 
-    def __init__(
-        self, *steps: int | str | bytes | tuple[int, int, int], tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, *steps, tls=None):
         self._steps = list(steps)
         self._tls = tls
-        self.streams: list[Stream] = []
-        self.resets: list[int] = []  # streams that the client has reset
+        self.streams = []
+        self.resets = []  # streams that the client has reset
         super().__init__()
         self.url = f"{self.url}/" if tls is None else f"{self.url.replace('http', 'https')}/"
 
-    @property
-    def seen(self):
-        return [stream.seen for stream in self.streams]
-
-    def bodies(self, method: str) -> list[bytes]:
+    def bodies(self, method):
         """Bodies of the requests that came to their end."""
-        return [
-            bytes(stream.body)
-            for stream in self.streams
-            if stream.complete and stream.method == method
-        ]
+        whole = [one for one in self.streams if one.complete and one.method == method]
+        return [bytes(stream.body) for stream in whole]
 
-    def executed(self, method: str) -> int:
+    def executed(self, method):
         return sum(stream.executed for stream in self.streams if stream.method == method)
 
     def serve(self, sock, number):
@@ -108,7 +95,7 @@ class Http2Server(Listening):
             connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
             connection.initiate_connection()
             sock.sendall(connection.data_to_send())
-            mine: dict[int, Stream] = {}
+            mine = {}
             while data := sock.recv(65_536):
                 for event in connection.receive_data(data):
                     self._take(connection, event, mine, number + 1, sock)
@@ -132,65 +119,49 @@ class Http2Server(Listening):
                 self._answer(connection, stream, sock)
             case h2.events.StreamReset():
                 self.resets.append(event.stream_id)
-            case _:
-                pass
 
     def _answer(self, connection, stream, sock):
         with self.lock:
             step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        number = stream.number
+
+        def respond(status, body=b"", *, end=False, **headers):
+            lines = [(name.replace("_", "-"), str(value)) for name, value in headers.items()]
+            connection.send_headers(number, [(":status", str(status)), *lines])
+            if body:
+                connection.send_data(number, body, end_stream=end)
+
         if isinstance(step, int):
             stream.executed = step < 300
-            connection.send_headers(
-                stream.number, [(":status", str(step)), ("content-length", "2")]
-            )
-            connection.send_data(stream.number, b"ok", end_stream=True)
+            respond(step, b"ok", end=True, content_length=2)
         elif isinstance(step, tuple):
-            self._send_file(connection, stream, *step)
+            first, size, end = step
+            place = {"content_range": f"bytes {first}-{size - 1}/{size}"} if first else {}
+            respond(206 if first else 200, content_length=size - first, etag='"v1"', **place)
+            for at in range(first, end, 16_000):
+                block = FILE[at : min(at + 16_000, end)]
+                connection.send_data(number, block, end_stream=at + len(block) == size)
+            if end < size:
+                connection.reset_stream(number, h2.errors.ErrorCodes.INTERNAL_ERROR)
         elif isinstance(step, bytes):
-            head = [(":status", "200"), ("content-type", "text/event-stream")]
-            connection.send_headers(stream.number, head)
-            connection.send_data(stream.number, step, end_stream=b"data:" in step)
-        elif step == "never":
-            pass
+            respond(200, step, end=b"data:" in step, content_type="text/event-stream")
         elif step.rstrip("?").isdigit():
-            head = [(":status", step.rstrip("?")), ("content-type", "application/json")]
-            length = [] if "?" in step else [("content-length", "8")]
-            connection.send_headers(stream.number, head + length)
-            connection.send_data(stream.number, b'{"a":')
+            respond(step.rstrip("?"), b'{"a":', **({} if "?" in step else {"content_length": 8}))
         elif step == "short":
-            connection.send_headers(stream.number, [(":status", "200"), ("content-length", "8")])
-            connection.send_data(stream.number, b'{"a":', end_stream=True)
+            respond(200, b'{"a":', end=True, content_length=8)
         elif step in WRONG:
-            length = ("content-length", WRONG[step])
-            connection.send_headers(stream.number, [(":status", "200"), length])
-            connection.send_data(stream.number, b'{"a":')
+            respond(200, b'{"a":', content_length=WRONG[step])
             sock.sendall(connection.data_to_send())
             time.sleep(0.05)  # mostly the client has read that
             sock.sendall(WINDOW_UPDATE_OF_0)
         elif step == "goaway":
-            head = [(":status", "200"), ("content-type", "text/event-stream")]
-            connection.send_headers(stream.number, head)
-            connection.close_connection(last_stream_id=stream.number)
+            respond(200, content_type="text/event-stream")
+            connection.close_connection(last_stream_id=number)
         elif step in RESETS:
-            connection.reset_stream(stream.number, RESETS[step])
-        else:
-            last = {"goaway-below": stream.number - 2, "goaway-0": 0}[step]
+            connection.reset_stream(number, RESETS[step])
+        elif step != "never":
+            last = {"goaway-below": number - 2, "goaway-0": 0}[step]
             connection.close_connection(last_stream_id=last)
-
-    def _send_file(self, connection, stream, first, size, end):
-        headers = [
-            (":status", "206" if first else "200"),
-            ("content-length", str(size - first)),
-            ("etag", '"v1"'),
-        ]
-        if first:
-            headers.append(("content-range", f"bytes {first}-{size - 1}/{size}"))
-        connection.send_headers(stream.number, headers)
-        for place in range(first, end, 16_000):
-            block = FILE[place : min(place + 16_000, end)]
-            connection.send_data(stream.number, block, end_stream=place + len(block) == size)
-        if end < size:
-            connection.reset_stream(stream.number, h2.errors.ErrorCodes.INTERNAL_ERROR)
 
 
 def one_shot(adapter):
@@ -391,7 +362,7 @@ def test_a_consumed_body_is_not_sent_again_however_safe_it_would_be(adapter, ste
         (error,) = adapter.calls(("POST", server.url, one_shot(adapter)), inner=PLAIN)
     assert type(error) is adapter.library.RemoteProtocolError
     assert forbear.record_of(error).reason == "body-consumed"
-    assert server.seen == [("POST", WHOLE, True, False)]
+    assert (server.bodies("POST"), server.executed("POST")) == ([WHOLE], 0)
 
 
 @unproved
