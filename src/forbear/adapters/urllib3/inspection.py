@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from urllib3 import HTTPResponse
 
@@ -24,6 +24,7 @@ from ...core.call import BODY_HINT, RETRY_IF
 from ...core.headers.vendors import vendor_hint
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
 from .bodies import Replaced, put_back, read_briefly
+from .request import viewed
 
 if TYPE_CHECKING:
     from ...core.call import Call
@@ -59,7 +60,7 @@ def read_body_hint(
 
 def ask_about(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse) -> AnyResponse:
     """Call ``retry_if`` with a response, or with a copy whose body it may read."""
-    view: Any = call.request
+    view = viewed(call)
     raw = port.raw_of(response)
     inspection = error = None
     shown = response

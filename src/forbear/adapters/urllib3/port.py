@@ -44,7 +44,7 @@ from ...engine.reading import DRAIN_SECONDS, is_endless
 from ...engine.settings import OFF
 from .deadlines import HERE, close_idle, discard, has_arrived, is_large, is_resumable, read_freely
 from .errors import classify, tree
-from .request import PLAIN, Urllib3Request, field_lines, least
+from .request import PLAIN, Urllib3Request, field_lines, least, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,19 +56,20 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
-    from .types import EitherResponse, Limited, PartialBody
+    from .types import EitherRequest, EitherResponse, Limited, PartialBody
 
     Lines = Sequence[tuple[str, str]]
     Phases = tuple[float | None, float | None, float | None]  # total, connect, read
 
 
+AnyRequest = TypeVar("AnyRequest", bound="EitherRequest")
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 LEAST = 0.001  # seconds; urllib3 refuses 0
 CUT_OFF = "Connection broken: nothing followed the head of the response"
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
-class Urllib3Port(Generic[AnyResponse]):
+class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
@@ -83,19 +84,23 @@ class Urllib3Port(Generic[AnyResponse]):
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
-        def load(self, request: Any, response: AnyResponse) -> None: ...
+        def load(self, request: AnyRequest, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def phases_of(self, view: Urllib3Request) -> Phases: ...
         def view_of(self, source: Any) -> Urllib3Request: ...
-        def guard_of(self, request: Any, body: Any, hop: object) -> Body: ...
-        def copied(self, request: Any, lines: Lines | None = None, url: Any = None) -> Any: ...
-        def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any: ...
-        def host_of(self, url: Any) -> str: ...
-        def transmit(self, view: Any, limits: Limited, request: Any) -> AnyResponse: ...
+        def guard_of(self, request: AnyRequest, body: object, hop: object) -> Body: ...
+        def copied(
+            self, request: AnyRequest, lines: Lines | None = None, url: str | None = None
+        ) -> AnyRequest: ...
+        def url_at(self, url: str, scheme: str, host: str, port: int) -> str: ...
+        def host_of(self, url: str) -> str: ...
+        def transmit(
+            self, view: Urllib3Request, limits: Limited, request: AnyRequest
+        ) -> AnyResponse: ...
         def load_last(self, call: Call, response: AnyResponse) -> None: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def status_error(self, call: Call, response: AnyResponse) -> Exception: ...
-        def failed_to_send(self, view: Any, error: ConsumedBody) -> Exception: ...
+        def failed_to_send(self, view: Urllib3Request, error: ConsumedBody) -> Exception: ...
         def closed_error(self) -> Exception: ...
 
     def __init__(
@@ -132,7 +137,7 @@ class Urllib3Port(Generic[AnyResponse]):
         does not keep it alive while the call waits.
         """
         call = call_after_first(self, source, outgoing, started_at, context)
-        view: Any = call.request
+        view = viewed(call)
         try:
             call.live, held[0] = held[0], None
             if not isinstance(call.live, Exception):
@@ -158,7 +163,7 @@ class Urllib3Port(Generic[AnyResponse]):
         from ...engine.prepare import outgoing_for
 
         view = self.view_of(source)
-        request: Any = view.original
+        request: AnyRequest = view.original
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
         if outgoing.deadline_at <= started_at:
@@ -180,7 +185,7 @@ class Urllib3Port(Generic[AnyResponse]):
         begin = partial(call_after_first, self, source, outgoing, started_at, context)
         return self.free(view, context, begin, response)
 
-    def with_contact(self, request: Any) -> Any:
+    def with_contact(self, request: AnyRequest) -> AnyRequest:
         if "from" in {as_text(name).lower() for name in request.headers}:
             return request
         return self.copied(request, [("From", str(self.settings.contact))])
@@ -201,8 +206,8 @@ class Urllib3Port(Generic[AnyResponse]):
         call_before_attempt(self, call, next_request(self, call))
 
     async def send(self, call: Call) -> AnyResponse:
-        request: Any = next_request(self, call)
-        view: Any = call.request
+        request: AnyRequest = next_request(self, call)
+        view = viewed(call)
         if view.partial is not None:
             request = self.copied(request, view.partial.fields())
         now = self.clock.monotonic()  # after the hook, which may have taken long
@@ -232,7 +237,7 @@ class Urllib3Port(Generic[AnyResponse]):
             self.note_empty_stream(call, response)
         return response
 
-    def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
+    def sent(self, view: Urllib3Request, limits: Limited, request: AnyRequest) -> AnyResponse:
         """Send a request once, its body from the beginning."""
         guard = view.guard
         if guard is None:
@@ -349,7 +354,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
-        view: Any = call.request
+        view = viewed(call)
         return self.free(view, call.context, lambda: call, response)
 
     def free(
@@ -394,7 +399,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def with_progress(self, call: Call, failure: Failure) -> Failure:
         """Count what came of a large body that broke inside the loop as progress."""
-        view: Any = call.request
+        view = viewed(call)
         partial: PartialBody | None = view.partial
         if partial is None or not partial.is_broken:
             return failure
@@ -451,7 +456,7 @@ class Urllib3Port(Generic[AnyResponse]):
             if SLOT in call.notes:
                 response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
             return response
-        view: Any = call.request
+        view = viewed(call)
         if call.outgoing is not None:
             forget_announced(call.outgoing)
         self._finish(call, response)
@@ -553,7 +558,7 @@ class Urllib3Port(Generic[AnyResponse]):
     def request_rest(self, call: Call, lines: Lines) -> None:
         from ...engine.prepare import pristine_of, request_rest
 
-        view: Any = call.request
+        view = viewed(call)
         view.asks_rest = True
         request_rest(self, call, self.copied(pristine_of(call), lines))
 

@@ -14,6 +14,7 @@ from ...core.request import DEFAULT_PORTS, Request, known_origin
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...core.call import Call
     from .types import PartialBody
 
 PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
@@ -57,6 +58,13 @@ class Urllib3Request(Request):
 
     def path_and_query(self) -> str:
         return path_of(self.target or "")
+
+
+def viewed(call: Call) -> Urllib3Request:
+    """The view of a call's request."""
+    view = call.request
+    assert isinstance(view, Urllib3Request)
+    return view
 
 
 def path_of(url: str) -> str:

@@ -12,7 +12,7 @@ from urllib3.util import Timeout
 
 from ...core.headers.fields import as_text
 from .port import Urllib3Port
-from .request import Urllib3Request, in_url, origin_at, phases_of
+from .request import Urllib3Request, in_url, origin_at, phases_of, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
-class RequestsPort(Urllib3Port[requests.Response]):
+class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     """The port of one adapter."""
 
     status_of = staticmethod(attrgetter("status_code"))
@@ -120,7 +120,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
     def _keep_cookies(self, jar: CookieJar, call: Call, response: requests.Response) -> None:
         """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
-        view: Any = call.request
+        view = viewed(call)
         fresh = view.original.copy()
         fresh.headers.pop("Cookie", None)  # else the jar gives nothing
         before = get_cookie_header(jar, fresh) or ""

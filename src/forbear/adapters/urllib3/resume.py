@@ -23,6 +23,7 @@ from ...engine.bodies import Broken, PutBack
 from ...engine.loop import drive
 from ...engine.reading import Nothing
 from .bodies import Replaced, around, broken_before, is_cut_off, source_of
+from .request import viewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +168,7 @@ class PartialBody(Resumable):
 
     def note_break(self, call: Call) -> bool:
         """Note that it broke; did anything come that the call had not had before?"""
-        view: Any = call.request
+        view = viewed(call)
         self.is_broken = False
         if not self._requested_at:
             self.rest = self._original.download(call, self._received)  # type: ignore[assignment]

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     AnyPort: TypeAlias = "Urllib3Port[Any]"
 
 
+class EitherRequest(Protocol):
+    """A request to an adapter of requests, or to a pool of urllib3."""
+
+    body: Any
+
+    @property
+    def headers(self) -> MutableMapping[str, Any]: ...
+    @property
+    def url(self) -> Any: ...
+
+
 class EitherResponse(Protocol):
     """A response of requests or of urllib3."""
 
