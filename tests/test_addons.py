@@ -27,7 +27,7 @@ NAMES = re.compile(
 # name each once.
 STILL_NAMED = {
     "adapters/aiohttp/port.py": 4,
-    "adapters/httpx/hedging.py": 95,
+    "adapters/httpx/hedging.py": 94,
     "adapters/httpx/port.py": 5,
     "adapters/httpx/slots.py": 3,
     "adapters/httpx/transport.py": 16,
@@ -41,19 +41,17 @@ STILL_NAMED = {
     "core/origins.py": 1,
     "core/outcome.py": 4,
     "core/record.py": 17,
-    "core/strategy.py": 2,
     "engine/bodies.py": 1,
     "engine/calls.py": 12,
     "engine/clock.py": 18,
     "engine/context.py": 1,
     "engine/errors.py": 3,
     "engine/event_log.py": 1,
-    "engine/events.py": 39,
-    "engine/log.py": 2,
+    "engine/events.py": 17,
     "engine/loop.py": 4,
     "engine/option_checks.py": 4,
     "engine/options.py": 14,
-    "engine/settings.py": 16,
+    "engine/settings.py": 14,
 }
 
 

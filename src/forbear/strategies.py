@@ -9,11 +9,11 @@ The types are those of what forbear passes to your own code, and of what your co
 """
 
 from .addons.budget import AwsStandard, TokenBucket
+from .addons.interfaces import RetryStrategy, RetryToken
 from .addons.standard import StandardStrategy
 from .core.backoff import Backoff
 from .core.outcome import Failure, Fault, Hint, Phase
 from .core.policy_fields import PolicyFields
-from .core.strategy import RetryStrategy, RetryToken
 from .errors import RetryRefused
 
 __all__ = [

@@ -41,10 +41,11 @@ from ..limits.scopes import delayed_so_far, note_delay
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal
+    from typing import Any, Literal
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
+    from ..engine.events import Row
 
 SLICES = 10  # of the window, which slides by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
@@ -53,6 +54,7 @@ PROBE_ESTIMATE = 1.0
 PROBE_TIMEOUT = 60.0  # seconds after which another probe replaces one that has not ended
 GROWTH = 2.0  # of the time open after a probe has failed
 JITTER = 0.2  # of the time open, to both sides
+WARNING, INFO = 30, 20  # of logging, which is not needed to decide
 
 
 class CircuitState(StrEnum):
@@ -590,3 +592,35 @@ class BreakerLimit(Limit):
 
 def limits(breaker: CircuitBreaker, random: Callable[[], float]) -> list[Limit]:
     return [BreakerLimit(breaker)]
+
+
+def rows() -> list[Row[..., Any]]:
+    """The row of its event."""
+    from ..core.events import CircuitTransition
+    from ..core.record import in_seconds
+    from ..engine.events import Row
+
+    def build(client: str, call: Call, edge: Transition) -> CircuitTransition:
+        return CircuitTransition(
+            client=client, origin=edge.origin, from_state=edge.from_state.value,
+            to_state=edge.to_state.value, failures=edge.failures, failure_rate=edge.failure_rate,
+            open_for=edge.open_for,
+        )  # fmt: skip
+
+    def sentence(event: CircuitTransition) -> str:
+        text = f"circuit of {event.origin}: {event.from_state} to {event.to_state}"
+        if event.open_for is not None:
+            text += f" for {in_seconds(event.open_for)}"
+        if event.failure_rate is not None:
+            return f"{text}, {event.failure_rate:.0%} of the calls in the window failed"
+        return f"{text}, {event.failures} failures in a row" if event.failures else text
+
+    return [
+        Row(
+            "circuit_transition", WARNING, build, sentence,
+            renamed={"failure_rate": "failure_ratio"},
+            counts={"forbear.circuit.transitions": {}},
+            level_of=lambda event: WARNING if event.to_state == OPEN else INFO,
+            counts_refusals=True,
+        ),
+    ]  # fmt: skip

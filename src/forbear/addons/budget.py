@@ -24,9 +24,9 @@ from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
-from ..core.strategy import RetryToken
 from ..errors import RetryRefused
 from ..limits import Locked
+from .interfaces import RetryToken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from ..core.strategy import Budget
+    from .interfaces import Budget
 
 
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ..core.call import Call
+    from ..core.call import Attempt, Call
+    from ..engine.events import Row
     from ..limits.limits import Limits
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
+DEBUG = 10  # of logging, which is not needed to decide
 FINENESS = 20  # buckets for each factor of e: neighbours differ by 5 %
 LEAST = 1e-6  # seconds; shorter ones are in the lowest bucket
 LOWEST = floor(log(LEAST) * FINENESS)
@@ -294,3 +296,42 @@ def take_for_hedge(limits: Limits, call: Call, now: float) -> str | None:
 def having(limits: Limits, method: str) -> list[Callable[..., Any]]:
     """Return this method of each limit that has it."""
     return [getattr(one, method) for one in limits.listed if hasattr(one, method)]
+
+
+def rows() -> list[Row[..., Any]]:
+    """The row of its event."""
+    from ..core.events import Hedged
+    from ..core.record import in_seconds
+    from ..engine.events import Row, number_of, result_of
+
+    def build(
+        client: str, call: Call, outcome: str, after: float, loser: Attempt | None,
+        kind: str | None, reason: str | None,
+    ) -> Hedged:  # fmt: skip
+        """``loser`` is the one of two attempts that did not decide."""
+        failure = loser and loser.failure
+        return Hedged(
+            client=client, method=call.request.method, origin=call.origin, outcome=outcome,
+            reason=reason, after=after, kind=kind, status=loser and loser.status,
+            error=failure and failure.error, failure=failure and failure.kind,
+            phase=failure and failure.phase, request_id=number_of(call),
+        )  # fmt: skip
+
+    def sentence(event: Hedged) -> str:
+        why = "" if event.reason is None else f" ({event.reason})"
+        after = f"a second attempt after {in_seconds(event.after)}, {event.outcome}"
+        return f"{event.method} {event.origin}: {after}{why}"
+
+    def result(event: Hedged) -> str | None:
+        return None if event.reason else result_of(event.status, event.failure, event.phase)
+
+    return [
+        Row(
+            "hedged", DEBUG, build, sentence,
+            counts={  # as refused, or as sent
+                "forbear.hedges.refused": {},
+                "forbear.hedges": {"result": lambda e: e.outcome if e.reason is None else None},
+                "forbear.attempts": {"result": result},
+            },
+        ),
+    ]  # fmt: skip

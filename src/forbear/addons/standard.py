@@ -9,9 +9,9 @@ from ..core.checks import suggesting
 from ..core.decide import plan_retry
 from ..core.outcome import GiveUp
 from ..core.request import Request
-from ..core.strategy import RetryToken
 from ..engine.settings import limits_of
 from ..errors import RetryRefused
+from .interfaces import RetryToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
-    from ..core.strategy import Budget
     from .breaker import CircuitBreaker
+    from .interfaces import Budget
     from .origins import Origins
 
 

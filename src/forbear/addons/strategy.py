@@ -1,6 +1,6 @@
 """Strategy: a user's ``RetryStrategy`` in the place of all limits.
 
-Of all limits only this one is distrusted. The protocol is in core/strategy.py.
+Of all limits only this one is distrusted. The protocol is in addons/interfaces.py.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ..core.call import LATER, PLUGIN, PLUGIN_ERROR, SILENCE, Call, Limit, Plan
 from ..core.checks import shown
 from ..core.feature_checks import check_has, check_made, check_methods
 from ..core.outcome import GiveUp, Reason
-from ..core.strategy import RetryToken
 from ..errors import RetryRefused
 from ..limits import Locked
 from ..limits.limits import Limits
+from .interfaces import RetryToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
-    from ..core.strategy import RetryStrategy
+    from .interfaces import RetryStrategy
 
 
 REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
@@ -70,7 +70,7 @@ class Asked:
 class StrategyLimit(Limit):
     """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
 
-    counts_attempts = True
+    counts_attempts = is_schedule = True
 
     def __init__(self, strategy: RetryStrategy) -> None:
         self.shared = self
@@ -208,10 +208,11 @@ def limits(strategy: Any, random: Callable[[], float]) -> list[Limit]:
     return [StrategyLimit(strategy)]
 
 
-def check_beside(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def check_beside(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
     """Refuse what is given in addition to a strategy, which decides that by itself."""
     if given["gate"] is not ... and given["gate"] is not None:
         raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
+    given["gate"] = None
     for option in REPLACED:
         if given.get(option) != defaults.get(option):
             raise ValueError(

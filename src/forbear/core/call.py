@@ -169,6 +169,7 @@ class Limit(Protocol):
         counts_attempts: It decides how many attempts a call has; ``max_attempts`` does not.
         reads_quotas: It wants the quotas in the heads of good responses.
         sees_untouched: It is asked about calls too that are forwarded untouched.
+        is_schedule: It says when retries are sent, in place of the policy's schedule.
         own_random: The source of all random parts, in place of the transport's.
     """
 
@@ -179,6 +180,7 @@ class Limit(Protocol):
     reads_quotas: bool = False
     sees_untouched: bool = False
     own_random: Callable[[], float] | None = None
+    is_schedule: bool = False
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """A call begins; return the seconds that its first attempt has to wait.

@@ -2,12 +2,13 @@
 
 One row for each event: how it is built from a call, the level, sentence and fields of its log line,
 the metrics that count it, and what it adds to the span of its call. A new event is a class in
-core/events.py and a row here. ``EventLog.emit`` takes a row, and builds the event only if a
-listener or the log wants it.
+core/events.py and a row here, or in ``rows`` of its add-on. ``EventLog.emit`` takes a row, and
+builds the event only if a listener or the log wants it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from itertools import count
 from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
@@ -20,7 +21,7 @@ from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
 if TYPE_CHECKING:
-    from ..core.call import Attempt, Call
+    from ..core.call import Call
     from ..core.outcome import Failure, SendAgain
 
 P = ParamSpec("P")
@@ -100,20 +101,6 @@ def attempt_delayed(
     )  # fmt: skip
 
 
-def hedged(
-    client: str, call: Call, outcome: str, after: float, loser: Attempt | None, kind: str | None,
-    reason: str | None,
-) -> events.Hedged:  # fmt: skip
-    """``loser`` is the one of two attempts that did not decide."""
-    failure = loser and loser.failure
-    return events.Hedged(
-        client=client, method=call.request.method, origin=call.origin, outcome=outcome,
-        reason=reason, after=after, kind=kind, status=loser and loser.status,
-        error=failure and failure.error, failure=failure and failure.kind,
-        phase=failure and failure.phase, request_id=number_of(call),
-    )  # fmt: skip
-
-
 def failed_over(client: str, call: Call, origin: str, failure: Failure | None) -> events.FailedOver:
     """``failure`` is of the attempt at ``origin``; None: nothing was sent there."""
     return events.FailedOver(
@@ -149,20 +136,6 @@ def resumed(
         client=client, method=call.request.method, origin=call.request.origin, offset=offset,
         total=total, result=result, request_id=number_of(call),
     )  # fmt: skip
-
-
-def circuit_changed(client: str, call: Call, edge: Any) -> events.CircuitTransition:
-    return events.CircuitTransition(
-        client=client, origin=edge.origin, from_state=edge.from_state.value,
-        to_state=edge.to_state.value, failures=edge.failures, failure_rate=edge.failure_rate,
-        open_for=edge.open_for,
-    )  # fmt: skip
-
-
-def budget_exhausted(
-    client: str, call: Call, budget: str, scope: str, tokens: float | None
-) -> events.BudgetExhausted:
-    return events.BudgetExhausted(client, call.request.origin, budget, scope, tokens)
 
 
 def hint_ignored(client: str, origin: str, why: str) -> events.RetryAfterIgnored:
@@ -284,15 +257,6 @@ def end_sentence(event: events.GaveUp) -> str:
     return f"{event.method} {event.origin}: {ended}, gave up: {why}"
 
 
-def circuit_sentence(event: events.CircuitTransition) -> str:
-    text = f"circuit of {event.origin}: {event.from_state} to {event.to_state}"
-    if event.open_for is not None:
-        text += f" for {in_seconds(event.open_for)}"
-    if event.failure_rate is not None:
-        return f"{text}, {event.failure_rate:.0%} of the calls in the window failed"
-    return f"{text}, {event.failures} failures in a row" if event.failures else text
-
-
 # The table.
 
 
@@ -367,18 +331,6 @@ ATTEMPT_DELAYED = Row(
         f" {'slot' if e.limit == 'concurrency' else 'share of a quota'}",
     span=("forbear.delayed", lambda e: {"forbear.limit": e.limit, "forbear.delay": e.delay}),
 )  # fmt: skip
-HEDGED = Row(
-    "hedged", DEBUG, hedged,
-    lambda e: f"{e.method} {e.origin}: a second attempt after {in_seconds(e.after)}, {e.outcome}"
-        + ("" if e.reason is None else f" ({e.reason})"),
-    counts={  # as refused, or as sent
-        "forbear.hedges.refused": {},
-        "forbear.hedges": {"result": lambda e: e.outcome if e.reason is None else None},
-        "forbear.attempts": {
-            "result": lambda e: None if e.reason else result_of(e.status, e.failure, e.phase),
-        },
-    },
-)  # fmt: skip
 SUCCEEDED_AFTER_RETRY = Row(
     "succeeded_after_retry", INFO, succeeded,
     lambda e: f"{e.method} {e.origin}: {e.status} on attempt {e.attempts},"
@@ -417,18 +369,6 @@ RESUME = Row(
 RETRY_AFTER_IGNORED = Row(
     "retry_after_ignored", WARNING, hint_ignored, lambda e: f"{e.origin}: {IGNORED[e.why]}",
 )  # fmt: skip
-CIRCUIT_TRANSITION = Row(
-    "circuit_transition", WARNING, circuit_changed, circuit_sentence,
-    level_of=lambda e: WARNING if e.to_state == "open" else INFO,
-    renamed={"failure_rate": "failure_ratio"},
-    counts={"forbear.circuit.transitions": {}},
-    counts_refusals=True,
-)  # fmt: skip
-BUDGET_EXHAUSTED = Row(
-    "budget_exhausted", WARNING, budget_exhausted,
-    lambda e: f"{e.origin}: the retry budget {e.budget} ({e.scope}) is used up;"
-        " retries are refused",
-)  # fmt: skip
 CALL_ENDED = Row(
     "call_ended", NOTSET, call_ended,
     counts={
@@ -437,14 +377,25 @@ CALL_ENDED = Row(
         "forbear.attempts": {"result": lambda e: result_of(e.status, e.failure, e.phase)},
     },
 )  # fmt: skip
-TABLE: dict[str, Row[..., Any]] = {
-    row.name: row
+
+
+class Table(dict[str, Row[..., Any]]):
+    """All rows by name: those above, and those of each add-on from its first event on."""
+
+    def __missing__(self, name: str) -> Row[..., Any]:
+        for module in [*sys.modules.values()]:
+            if getattr(module, "__name__", "").startswith("forbear.addons."):
+                self.update((row.name, row) for row in getattr(module, "rows", tuple)())
+        return dict(self)[name]
+
+
+TABLE = Table(
+    (row.name, row)
     for row in (
-        ATTEMPT_FAILED, RETRY_SCHEDULED, RELEASED, ATTEMPT_DELAYED, HEDGED, SUCCEEDED_AFTER_RETRY,
-        GAVE_UP, FAILOVER, RESUME, RETRY_AFTER_IGNORED, CIRCUIT_TRANSITION, BUDGET_EXHAUSTED,
-        CALL_ENDED,
+        ATTEMPT_FAILED, RETRY_SCHEDULED, RELEASED, ATTEMPT_DELAYED, SUCCEEDED_AFTER_RETRY, GAVE_UP,
+        FAILOVER, RESUME, RETRY_AFTER_IGNORED, CALL_ENDED,
     )
-}  # fmt: skip
+)  # fmt: skip
 
 # The levels of ``gave_up``, by its reason. During an outage every call to the origin ends with one
 # of these: WARNING once a minute, else DEBUG.

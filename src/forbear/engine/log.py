@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from .event_log import EventLog, Listener
 
 logger = getLogger("forbear")
-# Of the rows of the table in events.py that are emitted from elsewhere.
+# Of the rows of the table in events.py that are emitted from elsewhere, if not WARNING.
 LEVELS = {
     "attempt_delayed": DEBUG,
-    "circuit_transition": WARNING,
-    "failover": WARNING,
     "released": INFO,
     "resume": INFO,
     "succeeded_after_retry": INFO,
@@ -60,7 +58,7 @@ class Events:
 
     def emit(self, name: str, call: Call, *facts: object) -> None:
         """Emit an event that a row of the table builds from a call and what is given besides."""
-        if self._are_wanted(LEVELS[name], call):
+        if self._are_wanted(LEVELS.get(name, WARNING), call):
             self.log().emit_by_name(name, call, *facts)
 
     def _are_wanted(self, level: int, call: Call) -> bool:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..addons.concurrency import ConcurrencyLimit
     from ..addons.event_streams import EventStreams
     from ..addons.hedge import Hedge
+    from ..addons.interfaces import Budget, RetryStrategy
     from ..addons.origins import Origins
     from ..addons.pacing import Pacing
     from ..core.call import Limit
     from ..core.events import Event
-    from ..core.strategy import Budget, RetryStrategy
     from ..idempotency import IdempotencyKeys
     from ..limits.gate import RetryGate
     from .clock import Clock

@@ -79,13 +79,15 @@ def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object])
 def limits_of(random: Callable[[], float] | None = None, **options: Any) -> Limits:
     """Make the limits that these options ask for; no gate, unless one is among them."""
     random = system_random if random is None else random
-    made: list[Limit] = [Schedule(options.get("gate"))]
+    made: list[Limit] = []
     for option, module in ADDONS.items():
         value = options.get(option)
         if value is not None and value is not DEFAULTS[option]:
             make = getattr(import_module(f"forbear.{module}"), "limits", None)
             made += () if make is None else make(value, random)
-    return Limits(made[options.get("strategy") is not None :], random)
+    if not any(one.is_schedule for one in made):
+        made.insert(0, Schedule(options.get("gate")))
+    return Limits(made, random)
 
 
 DEFAULT_POLICY = RetryPolicy()
@@ -159,7 +161,7 @@ class Settings:
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact: str | None = given.get("contact")
         self.name: str = given["name"]
-        if given["gate"] is ... and given.get("strategy") is None:
+        if given["gate"] is ...:
             given["gate"] = RetryGate()
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)

@@ -158,6 +158,7 @@ class Schedule(Limit):
     """When the policy, or the server, wants the retry."""
 
     shared = SILENCE
+    is_schedule = True
 
     def __init__(self, gate: RetryGate | None = None) -> None:
         self._gate = gate

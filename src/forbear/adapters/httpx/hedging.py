@@ -29,7 +29,6 @@ from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.clock import asyncio_loop
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished
-from ...engine.events import HEDGED
 from ...engine.frames import drop_frames
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
@@ -291,8 +290,8 @@ class HedgedCall:
         sent_at = None if second is None else second.sent_at
         kind = None if sent_at is None else kind
         after = (sent_at or self.hedging.clock.monotonic()) - self.started_at
-        emit, call = self.hedging.port.settings.events.log().emit, self.call
-        emit(HEDGED, call.listeners, call, outcome, after, loser, kind, self.refusal)
+        log = self.hedging.port.settings.events.log()
+        log.emit_by_name("hedged", self.call, outcome, after, loser, kind, self.refusal)
 
 
 class Second:

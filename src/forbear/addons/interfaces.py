@@ -1,4 +1,4 @@
-"""Strategy: the interfaces of what users may plug in for retries.
+"""Interfaces of what users may plug in for retries: budgets and strategies.
 
 ``RetryStrategy`` is the interface that Smithy's reference guide describes: a call acquires a token,
 refreshes it after each failure, and ends it with exactly one of ``record_success`` and ``release``.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+WARNING = 30  # of logging, which is not needed to decide
+
 if TYPE_CHECKING:
-    from .outcome import Failure
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from ..engine.events import Row
 
 
 class RetryToken:
@@ -136,3 +140,20 @@ class Budget(Protocol):
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
         ...
+
+
+def rows() -> list[Row[..., Any]]:
+    """The row of the event that a budget, or a strategy for lack of one, refuses retries."""
+    from ..core.events import BudgetExhausted
+    from ..engine.events import Row
+
+    def build(
+        client: str, call: Call, budget: str, scope: str, tokens: float | None
+    ) -> BudgetExhausted:
+        return BudgetExhausted(client, call.request.origin, budget, scope, tokens)
+
+    def sentence(event: BudgetExhausted) -> str:
+        whose = f"{event.origin}: the retry budget {event.budget} ({event.scope})"
+        return f"{whose} is used up; retries are refused"
+
+    return [Row("budget_exhausted", WARNING, build, sentence)]
