@@ -2,7 +2,6 @@
 
 import ssl
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -49,53 +48,29 @@ def budget():
     return RetryBudget(ratio=0, floor_per_second=0, burst=20)
 
 
-class Quickest:
+@pytest.fixture
+def quickest():
     """Seconds of the quickest of the runs until one is within a bound, for up to a minute.
 
     So a bound does not depend on a busy machine, which is quick now and then. A run that fails
-    within the bound has failed; beyond it, the machine may be the reason, as it may be for what a
-    run returns: False, if what it was to measure did not come about.
+    within the bound has failed; beyond it, the machine may be the reason.
     """
 
-    def __init__(self):
-        self.seconds = float("inf")
+    async def measure(run, *, bound):
+        seconds, gives_up_at = float("inf"), time.monotonic() + 60
+        while seconds > bound and time.monotonic() < gives_up_at:
+            began = time.monotonic()
+            try:
+                await run()
+            except (AssertionError, pytest.fail.Exception):
+                now = time.monotonic()
+                if now - began <= bound or now >= gives_up_at:
+                    raise
+            else:
+                seconds = min(seconds, time.monotonic() - began)
+        return seconds
 
-    async def __call__(self, run, *, bound):
-        for _ in self._runs(bound):
-            with self._measured(bound) as measured:
-                measured.append(await run())
-        return self.seconds
-
-    def sync(self, run, *, bound):
-        for _ in self._runs(bound):
-            with self._measured(bound) as measured:
-                measured.append(run())
-        return self.seconds
-
-    def _runs(self, bound):
-        self.seconds, self._gives_up_at = float("inf"), time.monotonic() + 60
-        while True:
-            yield
-            if self.seconds <= bound or time.monotonic() >= self._gives_up_at:
-                return
-
-    @contextmanager
-    def _measured(self, bound):
-        began, returned = time.monotonic(), []
-        try:
-            yield returned
-        except (AssertionError, pytest.fail.Exception):
-            now = time.monotonic()
-            if now - began <= bound or now >= self._gives_up_at:
-                raise
-        else:
-            if returned != [False]:
-                self.seconds = min(self.seconds, time.monotonic() - began)
-
-
-@pytest.fixture
-def quickest():
-    return Quickest()
+    return measure
 
 
 @pytest.fixture

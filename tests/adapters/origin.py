@@ -27,18 +27,17 @@ class Answer:
         chunked: In chunks, of 1,000 bytes each.
         ranges: False: a Range is not looked at.
         lines: Header lines that replace those of the same names; None: left out.
-        shift: The body begins that many bytes later than it says.
         content: In place of the origin's.
         rest: Answers in its place if a range is asked for.
     """
 
     def __init__(
         self, cut=None, *, head_cut=None, rst=False, stall=False, drip=0.0, status=None, chunked=False, ranges=True,
-        lines=(), shift=0, content=None, rest=None,
+        lines=(), content=None, rest=None,
     ):  # fmt: skip
         self.cut, self.head_cut, self.rst, self.stall, self.drip = cut, head_cut, rst, stall, drip
         self.status, self.chunked, self.ranges = status, chunked, ranges
-        self.lines, self.shift, self.content, self.rest = dict(lines), shift, content, rest
+        self.lines, self.content, self.rest = dict(lines), content, rest
 
     def __repr__(self):
         return f"Answer({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
@@ -51,13 +50,13 @@ class Answer:
         lines = {"ETag": '"v1"', "Content-Type": "text/plain"}
         if coding:
             lines["Content-Encoding"] = coding
-        status, part = 200, content[self.shift :]
+        status, part = 200, content
         if asked:
             first, last = int(asked[1]), min(int(asked[2] or total - 1), total - 1)
             if first >= total:
                 status, part, lines["Content-Range"] = 416, b"", f"bytes */{total}"
             else:
-                status, part = 206, content[first + self.shift : last + self.shift + 1]
+                status, part = 206, content[first : last + 1]
                 lines["Content-Range"] = f"bytes {first}-{last}/{total}"
         status = self.status or status
         body = part

@@ -37,31 +37,24 @@ async def send(adapter, transport, timeout):
     await adapter.send(transport, request)
 
 
+FIVE = dict.fromkeys(PHASES, 5.0)
+OWN = {"pool": 0.5, "connect": 2.0, "write": 3.0, "read": 4.0}
+CLAMPED = {  # the least of the client's own, of attempt_timeout and of what is left of 3 s
+    "shortened": ({"total_timeout": 3}, FIVE, [3, 3, 3, 3], [1, 1, 1, 1]),
+    "own-shorter": ({"total_timeout": 3}, OWN, [0.5, 2, 3, 3], [0.5, 1, 1, 1]),
+    "none-given": ({"total_timeout": 3}, None, [3, 3, 3, 3], [1, 1, 1, 1]),
+    "attempt": ({"attempt_timeout": 0.7}, FIVE, [0.7] * 4, [0.7] * 4),
+    "both": ({"attempt_timeout": 2, "total_timeout": 3}, FIVE, [2] * 4, [1] * 4),
+}
+
+
 @family
-@pytest.mark.parametrize(
-    ("policy", "configured", "first", "second"),
-    [
-        # least of the client's own, attempt_timeout and what is left of 3 s, asked at 0 s and at 2
-        # s
-        ({"total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [3, 3, 3, 3], [1, 1, 1, 1]),
-        (
-            {"total_timeout": 3},
-            {"pool": 0.5, "connect": 2.0, "write": 3.0, "read": 4.0},
-            [0.5, 2, 3, 3],
-            [0.5, 1, 1, 1],
-        ),
-        ({"total_timeout": 3}, None, [3, 3, 3, 3], [1, 1, 1, 1]),
-        ({"attempt_timeout": 0.7}, dict.fromkeys(PHASES, 5.0), [0.7] * 4, [0.7] * 4),
-        ({"attempt_timeout": 2, "total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [2] * 4, [1] * 4),
-    ],
-    ids=["shortened", "own-shorter", "none-given", "attempt", "both"],
-)
-async def test_every_phase_asks_for_the_time_left(
-    adapter, clock, policy, configured, first, second
-):
+@pytest.mark.parametrize("case", CLAMPED.values(), ids=CLAMPED)
+async def test_every_phase_asks_for_the_time_left(adapter, clock, case):
+    policy, configured, *expected = case
     transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(**policy))
     await send(adapter, transport, configured)
-    assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
+    assert [list(each.values()) for each in seen] == [pytest.approx(each) for each in expected]
 
 
 @family

@@ -18,20 +18,9 @@ from .test_strategies import Well
 
 pytestmark = pytest.mark.anyio
 
-REQUEST = {
-    "headers": {
-        "Authorization": "Bearer SECRET-token",
-        "Cookie": "session=SECRET-cookie",
-        "Idempotency-Key": "SECRET-key",
-        "X-Api-Key": "SECRET-api-key",
-    },
-    "content": b"SECRET-body",
-}
-ANSWER = {
-    "Set-Cookie": "SECRET-set-cookie",
-    "X-Note": "SECRET-note",
-    "WWW-Authenticate": "SECRET-realm",
-}
+SENT = ("Authorization", "Cookie", "Idempotency-Key", "X-Api-Key")
+REQUEST = {"headers": dict.fromkeys(SENT, "a=SECRET"), "content": b"SECRET-body"}
+ANSWER = dict.fromkeys(("Set-Cookie", "X-Note", "WWW-Authenticate"), "a=SECRET")
 BODY = b"SECRET-answer"
 URL = "http://SECRET-user:SECRET-password@api.example.com/SECRET-path?token=SECRET-query"
 OUTCOMES = {
@@ -58,11 +47,7 @@ def told(caplog):
 
 def everything_about(*things):
     """All that a user might print, log or send away."""
-    return "\n".join(
-        text
-        for thing in things
-        for text in (repr(thing), str(thing), repr(getattr(thing, "__dict__", None)))
-    )
+    return "\n".join(f"{each!r} {each} {getattr(each, '__dict__', None)!r}" for each in things)
 
 
 @pytest.mark.smoke

@@ -30,15 +30,12 @@ class Handler:
     def __call__(self, number, frame):
         raise self.error
 
-    def method(self, number, frame):
-        raise self.error
-
 
 KINDS = {
     "function": lambda error: lambda number, frame: raises(error),
     "partial": lambda error: functools.partial(raises, error),
     "object": Handler,
-    "method": lambda error: Handler(error).method,
+    "method": lambda error: Handler(error).__call__,
 }
 
 

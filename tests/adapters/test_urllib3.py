@@ -189,11 +189,13 @@ def test_retries_that_are_off_are_off(server, step, never, of_manager):
     assert ends[0][1] == 1 or "Location" in step  # urllib3 before 2.5 forgets it at a redirect
 
 
-def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
+@pytest.mark.anyio
+@pytest.mark.lanes("urllib3")
+async def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
     server.script("/thing", "hang")
 
-    def run():
+    async def run():
         with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):
             manager.request("GET", server.url + "/thing", retries=False)
 
-    assert quickest.sync(run, bound=0.2) <= 0.2
+    assert await quickest(run, bound=0.2) <= 0.2

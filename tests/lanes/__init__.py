@@ -25,10 +25,9 @@ one: its retries would else depend on those before; test_holding.py is about the
 | stacks | all but urllib3 | a pool manager has no inner one |
 | plain-bodies | all but aiohttp | a plain function cannot read a body of its responses |
 | prefetches | httpx, httpx2, aiohttp | a body is loaded, or the caller's to read |
-| pickles | httpx, httpx2, requests | urllib3's own errors forget the error inside them |
 
 urllib3 puts MaxRetryError around whatever failed before the body, so its errors of the wire all
-have that name. requests says ConnectionError for a body that comes too slowly.
+have that name.
 """
 
 from .aiohttp import AiohttpLane

@@ -38,9 +38,8 @@ class AiohttpLane(Lane):
     status_error = aiohttp.ClientResponseError
     connect_error = aiohttp.ClientConnectorError
     disconnect_error = aiohttp.ServerDisconnectedError
-    read_timeout = body_timeout = aiohttp.SocketTimeoutError
+    read_timeout = aiohttp.SocketTimeoutError
     cut_error = aiohttp.ClientPayloadError
-    base_class = object
     wire_errors = {
         "reset": {"ClientOSError", "ServerDisconnectedError", "ClientConnectionResetError"},
         "close": {"ServerDisconnectedError"},

@@ -17,12 +17,12 @@ class HttpxLane(Lane):
         super().__init__()
         self.is_full = name == "httpx" and flavour != "trio"
         self.words = {"httpx-family", name, flavour, "async" if self.is_async else "sync"}
-        self.words |= {"status-errors", "blank-headers", "stacks", "pickles", "plain-bodies"}
+        self.words |= {"status-errors", "blank-headers", "stacks", "plain-bodies"}
         self.words.add("prefetches")
         self.transport_error, self.timeout_error = library.TransportError, library.TimeoutException
         self.status_error, self.connect_error = library.HTTPStatusError, library.ConnectError
         self.disconnect_error = self.cut_error = library.RemoteProtocolError
-        self.read_timeout = self.body_timeout = library.ReadTimeout
+        self.read_timeout = library.ReadTimeout
         self.wire_errors = {
             "reset": {"ReadError", "RemoteProtocolError"},
             "close": {"RemoteProtocolError"},
@@ -30,7 +30,6 @@ class HttpxLane(Lane):
             "hang": {"ReadTimeout"},
         }
         prefix = "Async" if self.is_async else ""
-        self.base_class = getattr(library, f"{prefix}BaseTransport")
         self.transport_class = getattr(self.forbear, f"{prefix}RetryTransport")
         self.client_class = getattr(library, f"{prefix}Client")
         self.inner_class = getattr(library, f"{prefix}HTTPTransport")

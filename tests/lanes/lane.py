@@ -22,8 +22,7 @@ class Lane:
         is_full: The lane runs every test, not only those marked ``smoke``.
         library: Its module; ``forbear`` is ours for it.
         wire_errors: The names of the errors that a fault of the server may come out as.
-        body_timeout, cut_error: Raised while the caller reads the body: one that comes too slowly,
-            and one that ends early.
+        cut_error: Raised while the caller reads a body that ends early.
     """
 
     flavour = "sync"

@@ -47,7 +47,7 @@ class Urllib3FamilyLane(Lane):
 class RequestsLane(Urllib3FamilyLane):
     name = "requests"
     is_full = False
-    words = {"urllib3-family", "requests", "sync", "status-errors", "stacks", "pickles"}
+    words = {"urllib3-family", "requests", "sync", "status-errors", "stacks"}
     words |= {"plain-bodies"}
     library = requests
     forbear = forbear.requests
@@ -57,9 +57,7 @@ class RequestsLane(Urllib3FamilyLane):
     connect_error = requests.ConnectionError
     disconnect_error = requests.ConnectionError
     read_timeout = requests.ReadTimeout
-    body_timeout = requests.ConnectionError
     cut_error = requests.exceptions.ChunkedEncodingError
-    base_class = requests.adapters.BaseAdapter
     wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {
         "hang": {"ReadTimeout"}
     }
@@ -114,9 +112,7 @@ class Urllib3Lane(Urllib3FamilyLane):
     status_error = connect_error = disconnect_error = read_timeout = (
         urllib3.exceptions.MaxRetryError
     )
-    body_timeout = urllib3.exceptions.ReadTimeoutError
     cut_error = urllib3.exceptions.ProtocolError
-    base_class = urllib3.PoolManager
     wire_errors = {fault: {"MaxRetryError"} for fault in ("reset", "close", "garbage", "hang")}
 
     def build(self, inner, options, *, follow_redirects=False, **settings):
