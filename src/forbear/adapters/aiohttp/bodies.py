@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         def kind_of(self, error: Exception) -> FailureKind: ...
 
 
-PIECE = 65_536  # bytes asked for at once, since a few that were received may be many when decoded
+PIECE = 65_536  # bytes read ahead at once, since a few that were received may be many when decoded
 
 
 class Live:
@@ -86,6 +86,8 @@ class Live:
         return self._ahead is not None
 
     async def read(self) -> bytes:
+        if self._ahead is None and self.ends_at == inf:
+            return await self._content.readany()
         if not await self.has_more():
             raise self._late()
         piece, self._ahead = self._ahead, None
@@ -126,6 +128,16 @@ class Replaced(aiohttp.StreamReader):
         if isinstance(source, Nothing):
             self.feed_eof()
         self._source = source
+
+    async def readany(self) -> bytes:
+        """Return what comes next, past the buffer: going through it costs as much as the rest."""
+        found = self.read_nowait()
+        if not found and not self.is_eof():
+            found = await self._source.read()
+            self.total_bytes += len(found)
+            if not found:
+                self.feed_eof()
+        return found
 
     async def _wait(self, func_name: str) -> None:
         piece = await self._source.read()
