@@ -16,7 +16,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from forbear.core.call import QUOTAS, SLOT, Call
+from forbear.core.call import IN_FLIGHT, QUOTAS, Call
 from forbear.core.decide import answered, decide
 from forbear.core.headers.quota import read_quotas
 from forbear.core.outcome import Failure, Reason, SendAgain
@@ -278,8 +278,8 @@ class World:
 
     def _queue(self, caller: Caller, until: float) -> None:
         """Let a caller ask again at an instant, or once a slot is its own."""
-        if SLOT in caller.notes:
-            caller.notes[SLOT].wake = partial(self._wake, caller)
+        if IN_FLIGHT in caller.notes:
+            caller.notes[IN_FLIGHT].wake = partial(self._wake, caller)
         self._wait(caller, until)
 
     def _wake(self, caller: Caller) -> None:
@@ -301,8 +301,8 @@ class World:
         verdict = decide(caller, failure, now)
         if type(verdict) is SendAgain:
             caller.note(failure, now, *verdict)
-            if SLOT in caller.notes:
-                caller.notes.pop(SLOT).free()
+            if IN_FLIGHT in caller.notes:
+                caller.notes.pop(IN_FLIGHT).free()
             if caller.hold is not None:
                 self._note_held(caller)
             self._wait(caller, now + verdict.delay)

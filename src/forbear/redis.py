@@ -27,7 +27,7 @@ from .addons.budget import RetryBudget, check_rates
 from .addons.lease import LEASE_SECONDS, LeasedBudget, Report
 from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
 from .engine.clock import SYSTEM_CLOCK
-from .engine.events import BUDGET_BACK, BUDGET_LOST, Line
+from .engine.events import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,12 @@ __all__ = ["RedisBudget"]
 logger = logging.getLogger("forbear.redis")
 
 FIRST_SECONDS = 1.0  # that the first round trip may take longer, since it connects
+
+BUDGET_LOST = Line(
+    "shared_budget_lost", logging.ERROR,
+    "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
+)  # fmt: skip
+BUDGET_BACK = Line("shared_budget_back", logging.INFO, "fleet budget %s: Redis is back")
 
 
 class RedisBudget(LeasedBudget):

@@ -12,7 +12,7 @@ import pytest
 import forbear.httpx
 import forbear.testing
 from benchmarks import house
-from forbear import Reason, RetryPolicy, pytest_plugin
+from forbear import Reason, RetryPolicy, pytest_plugin, redis
 from forbear.cli import main as command
 from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
@@ -103,7 +103,11 @@ def test_each_log_event_is_explained():
     rows = [row for head in ("event", "line") for row in table("guides/observing.md", head)[1]]
     explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows if row[1] != "–"}
     rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
-    logged = {row.name: row.level for row in (*rows, *LINES) if row.level != NOTSET}
+    logged = {
+        row.name: row.level
+        for row in (*rows, *LINES, redis.BUDGET_LOST, redis.BUDGET_BACK)
+        if row.level != NOTSET
+    }
     assert explained == {name: getLevelName(level) for name, level in logged.items()}
 
 

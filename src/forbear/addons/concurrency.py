@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.call import IN_QUEUE, SLOT, Limit
+from ..core.call import IN_FLIGHT, IN_QUEUE, Limit
 from ..core.checks import (
     check_bool,
     check_choice,
@@ -472,14 +472,14 @@ class SlotLimit(Limit):
 
     def admit(self, call: Call, now: float) -> float:
         """Take a slot, or wait for one."""
-        limit, slot = self.limit, call.notes.get(SLOT)
+        limit, slot = self.limit, call.notes.get(IN_FLIGHT)
         if slot is None or slot.is_handed or slot.origin != call.origin:
             if slot is not None:  # of a body that broke, or for another origin
                 slot.free()
             if call.awaits_hook:
                 return 0.0
             # First here: what follows may be interrupted, and then ``leave`` gives it back.
-            slot = call.notes[SLOT] = Slot(limit, call.origin, now)
+            slot = call.notes[IN_FLIGHT] = Slot(limit, call.origin, now)
             found = limit.enter(slot, key_of(call, limit.scope), now)
             if found:
                 return 0.0
@@ -498,7 +498,7 @@ class SlotLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Note how the attempt ended, of which the slot tells its scope."""
-        slot, limit, sent_at = call.notes.get(SLOT), self.limit, call.sent_at
+        slot, limit, sent_at = call.notes.get(IN_FLIGHT), self.limit, call.sent_at
         if slot is not None and limit.adaptive:
             if failure is None:
                 # Without the lock: what is lost when threads meet is a response of a window.
@@ -517,17 +517,17 @@ class SlotLimit(Limit):
 
     def take_slot(self, call: Call, now: float) -> bool:
         """Take a slot at once; False: none is free."""
-        slot = call.notes[SLOT] = Slot(self.limit, call.origin, now)
+        slot = call.notes[IN_FLIGHT] = Slot(self.limit, call.origin, now)
         if self.limit.enter(slot, key_of(call, self.limit.scope), now, waits=False):
             return True
         self.leave(call, now)
         return False
 
     def leave(self, call: Call, now: float) -> None:
-        slot = call.notes.get(SLOT)
+        slot = call.notes.get(IN_FLIGHT)
         if slot is not None and not slot.is_handed:
             self.limit.free(slot)
-            del call.notes[SLOT]
+            del call.notes[IN_FLIGHT]
             call.notes.pop(IN_QUEUE, None)
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:

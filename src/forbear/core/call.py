@@ -100,7 +100,8 @@ REFUND = "refund"  # tokens that come back, unless the next attempt is sent
 STORY = "story"  # what its record says besides, by the fields of ``Story``
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
-SLOT = "slot"  # of the concurrency limit (addons/concurrency.py), from the queue to the end
+# What a limit lets an attempt have from its queue until its body ends; it can be ``free``d.
+IN_FLIGHT = "in flight"
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
 PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
 HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .calls import free_slot
+from .calls import free_in_flight
 from .reading import LATE, WHOLE, Nothing
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class Slotted:
             piece = await self.stream.read()
         finally:
             if not piece:
-                free_slot(self._notes)
+                free_in_flight(self._notes)
         return piece
 
     async def close(self) -> None:
         try:
             await self.stream.close()
         finally:
-            free_slot(self._notes)
+            free_in_flight(self._notes)
 
 
 class Broken:

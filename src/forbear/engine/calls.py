@@ -10,7 +10,7 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, SLOT, STORY, Call, Story
+from ..core.call import IN_FLIGHT, PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, STORY, Call, Story
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..errors import RetryRefused
 from . import current
@@ -332,11 +332,11 @@ def has_notes(call: Call) -> bool:
     return any(call.notes.get(STORY, {}).values())
 
 
-def free_slot(notes: dict[object, Any]) -> None:
+def free_in_flight(notes: dict[object, Any]) -> None:
     """Give back the slot of a body that is read, closed or lost."""
-    slot = notes.get(SLOT)
-    if slot is not None:
-        slot.free()
+    held = notes.get(IN_FLIGHT)
+    if held is not None:
+        held.free()
 
 
 def end_attempt(call: Call, *, endless: bool | None = None) -> dict[object, Any] | None:
@@ -347,11 +347,11 @@ def end_attempt(call: Call, *, endless: bool | None = None) -> dict[object, Any]
     Returns:
         The notes with the slot that is freed when the body ends; None: it is free.
     """
-    slot = call.notes[SLOT]
-    if endless is not None and slot.hand_over(endless=endless):
+    held = call.notes[IN_FLIGHT]
+    if endless is not None and held.hand_over(endless=endless):
         return call.notes
-    slot.free()
-    del call.notes[SLOT]
+    held.free()
+    del call.notes[IN_FLIGHT]
     return None
 
 

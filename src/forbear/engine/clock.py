@@ -32,7 +32,7 @@ STEP = 0.01
 BACKSTOP = 0.03
 
 
-class Slot(Protocol):
+class Queued(Protocol):
     """What a call waits for in a queue (addons/concurrency.py)."""
 
     wake: Callable[[], object] | None
@@ -124,7 +124,7 @@ class Sleeper(Locked):
         self._tasks: dict[Any, Any] = {}  # what each sleeping task awaits -> what ends the sleep
 
     def sleep(
-        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+        self, seconds: float, *, since: float, after: float, queued: Queued | None = None
     ) -> bool:
         """Sleep until so many seconds after an instant, such as when a delay was decided.
 
@@ -132,7 +132,7 @@ class Sleeper(Locked):
             seconds: How long the wait is.
             since: When the call began.
             after: When the wait began; the time that has passed since is subtracted.
-            slot: What wakes it earlier; None: nothing does.
+            queued: What wakes it earlier; None: nothing does.
 
         Returns:
             False: ``close`` was called since the call began.
@@ -144,7 +144,7 @@ class Sleeper(Locked):
             if self._closed_at > since:
                 return False
             if seconds > 0:
-                self._clock.sleep(seconds if slot is None else min(seconds, STEP))
+                self._clock.sleep(seconds if queued is None else min(seconds, STEP))
             else:
                 self.goes_on(inf)  # resets the notice, since no further part follows
             return self._closed_at <= since
@@ -158,9 +158,11 @@ class Sleeper(Locked):
                 return False
             self._threads.add(held)
         try:
-            if slot is not None:  # set first, checked second: its giver does it in the other order
-                slot.wake = partial(release, held)
-                if slot.is_taken:
+            if (
+                queued is not None
+            ):  # set first, checked second: its giver does it in the other order
+                queued.wake = partial(release, held)
+                if queued.is_taken:
                     return True
             # In a loop also because a wait may end one tick of the clock too early.
             while seconds > 0 and not held.acquire(timeout=min(seconds, SLICE)):
@@ -179,17 +181,17 @@ class Sleeper(Locked):
             clock.goes_on(since)
 
     async def asleep(
-        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+        self, seconds: float, *, since: float, after: float, queued: Queued | None = None
     ) -> bool:
         """Do as ``sleep``, on asyncio or trio."""
-        sleep = self.begin_sleep(seconds, since=since, after=after, slot=slot)
+        sleep = self.begin_sleep(seconds, since=since, after=after, queued=queued)
         try:
             return await sleep
         finally:
             self.end_sleep(sleep)
 
     def begin_sleep(
-        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+        self, seconds: float, *, since: float, after: float, queued: Queued | None = None
     ) -> Awaitable[bool]:
         """Begin an asynchronous sleep and return what to await; its result is that of ``sleep``."""
         # Not a coroutine function, and on asyncio a bare future: 250 bytes less per waiting call.
@@ -197,9 +199,9 @@ class Sleeper(Locked):
         if now > after:
             seconds -= now - after
         if self._clock is not SYSTEM_CLOCK or SYSTEM_CLOCK.stand_in is not None:
-            return self._sleep_on_stand_in(seconds if slot is None else min(seconds, STEP), since)
+            return self._sleep_on_stand_in(seconds if queued is None else min(seconds, STEP), since)
         if (loop := asyncio_loop()) is None:
-            return self._sleep_on_trio(seconds, since, slot)
+            return self._sleep_on_trio(seconds, since, queued)
         sleep: Future[bool] = loop.create_future()
         ends_at = now + seconds
         # Added first, checked second; close, in another thread, sets ``_closed_at`` first and reads
@@ -207,9 +209,9 @@ class Sleeper(Locked):
         self._tasks[sleep] = loop.call_later(seconds, self._end, loop, sleep, ends_at)
         if self._closed_at > since:
             wake(sleep, False)
-        if slot is not None:  # as above
-            slot.wake = partial(wake_from_anywhere, loop, sleep)
-            if slot.is_taken:
+        if queued is not None:  # as above
+            queued.wake = partial(wake_from_anywhere, loop, sleep)
+            if queued.is_taken:
                 wake(sleep, True)
         return sleep
 
@@ -234,16 +236,16 @@ class Sleeper(Locked):
             await self._clock.asleep(seconds)
         return self._closed_at <= since
 
-    async def _sleep_on_trio(self, seconds: float, since: float, slot: Slot | None) -> bool:
+    async def _sleep_on_trio(self, seconds: float, since: float, queued: Queued | None) -> bool:
         import anyio
 
         event = anyio.Event()
         # A token, since another thread may call close.
         token = self._tasks[event] = sys.modules["trio"].lowlevel.current_trio_token()
         try:
-            if slot is not None:
-                slot.wake = partial(token.run_sync_soon, event.set, idempotent=True)
-            if self._closed_at <= since and not (slot is not None and slot.is_taken):
+            if queued is not None:
+                queued.wake = partial(token.run_sync_soon, event.set, idempotent=True)
+            if self._closed_at <= since and not (queued is not None and queued.is_taken):
                 with anyio.move_on_after(seconds):
                     await event.wait()
         finally:

@@ -426,9 +426,4 @@ NESTED_RETRY = Line(
     "an SDK above retries too (%s): attempts multiply; turn its retries off with %s",
 )  # fmt: skip
 HOOK_FAILED = Line("hook_failed", ERROR, "%s %s %s; %s (logged once)")
-BUDGET_LOST = Line(
-    "shared_budget_lost", ERROR,
-    "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
-)  # fmt: skip
-BUDGET_BACK = Line("shared_budget_back", INFO, "fleet budget %s: Redis is back")
-LINES = (STATUS_NOT_RETRIED, NESTED_RETRY, HOOK_FAILED, BUDGET_LOST, BUDGET_BACK)
+LINES = (STATUS_NOT_RETRIED, NESTED_RETRY, HOOK_FAILED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.call import DELAYED_BY, IN_QUEUE, IS_REUSED, KEPT, PREPARED_FOR, SLOT
+from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, IS_REUSED, KEPT, PREPARED_FOR
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
@@ -198,7 +198,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     await port.discard(call, outcome)
                 elif not await port.keep(call, outcome):
                     break
-            if SLOT in call.notes:
+            if IN_FLIGHT in call.notes:
                 end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
@@ -207,7 +207,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
             raise closed(port, call)
         return noted(handed, await port.hand_over(call, kept))
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if SLOT in call.notes:  # also if it was to be the body's
+        if IN_FLIGHT in call.notes:  # also if it was to be the body's
             end_attempt(call)
         if call.live is not None:
             await port.close_unused(call.live)

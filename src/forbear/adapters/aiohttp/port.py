@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
+from ...core.call import IN_FLIGHT, KEPT, RECORD, RETRY_IF, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
@@ -17,7 +17,7 @@ from ...engine.calls import (
     conclude,
     end_attempt,
     expired,
-    free_slot,
+    free_in_flight,
     next_request,
     sent_request,
     too_late,
@@ -170,9 +170,9 @@ class AiohttpPort:
     # Each attempt.
 
     async def sleep(self, seconds: float, call: Call) -> bool:
-        slot = call.notes.get(SLOT)
+        slot = call.notes.get(IN_FLIGHT)
         slept = await self.settings.sleeper.asleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=slot
+            seconds, since=call.started_at, after=call.decided_at, queued=slot
         )
         return slept and not call.request.original.session.closed
 
@@ -407,14 +407,14 @@ class AiohttpPort:
                 raise self.status_error(call, response)
             if call.policy is not OFF and not has_ended(response):
                 self.watch_body(response, lambda: call, sent_request(call), call.context)
-        if SLOT in call.notes:  # the response keeps it for as long as its connection
+        if IN_FLIGHT in call.notes:  # the response keeps it for as long as its connection
             connection = response.connection  # None: the body has come
             endless = (
                 None if connection is None else is_endless(response.content_type, response.status)
             )
             notes = end_attempt(call, endless=endless)
             if notes is not None and connection is not None:
-                connection.add_callback(partial(free_slot, notes))
+                connection.add_callback(partial(free_in_flight, notes))
         return response
 
     def finish(self, call: Call, response: ClientResponse) -> None:

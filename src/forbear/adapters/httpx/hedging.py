@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...addons.hedge import MOST_TIMES, having, refusal_of_hedge, take_for_hedge
 from ...addons.inspection import INSPECTION, await_result, call_retry_if
-from ...core.call import NUMBER, RETRY_IF, SETTING, SLOT, STORY, Attempt, HedgeNotes
+from ...core.call import IN_FLIGHT, NUMBER, RETRY_IF, SETTING, STORY, Attempt, HedgeNotes
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
@@ -188,7 +188,7 @@ class HedgedCall:
             if second is not None and not second.is_adopted:
                 if second.sent_at is None:
                     self.hedging.end_held(self.call, self.times)
-                elif SLOT in self.call.notes:
+                elif IN_FLIGHT in self.call.notes:
                     end_attempt(self.call)
 
     async def _end(self, first: Any, second: Second | None) -> None:
@@ -560,9 +560,9 @@ class Hedging:
         if notes.loser.failure is not None:
             call.limits.observe(call, notes.loser.failure, self.clock.monotonic())
         call.sent_at, call.sent_to = sent[notes.decides]
-        if notes.decides and SLOT in call.notes:
+        if notes.decides and IN_FLIGHT in call.notes:
             end_attempt(call)
-            call.notes[SLOT] = second.hedged.call.notes[SLOT]
+            call.notes[IN_FLIGHT] = second.hedged.call.notes[IN_FLIGHT]
         if notes.decides:
             outgoing = outgoing_of(port, call)
             outgoing.request = second.request
@@ -598,9 +598,9 @@ class Hedging:
         if call.origin != call.sent_to:
             request = aimed(port, request, call.origin)
         if port.settings.before_attempt is not None:
-            if SLOT in call.notes:  # what the hook sends may need it
-                call.notes[SLOT].free()
-                del call.notes[SLOT]
+            if IN_FLIGHT in call.notes:  # what the hook sends may need it
+                call.notes[IN_FLIGHT].free()
+                del call.notes[IN_FLIGHT]
             result = port.settings.before_attempt(request, call.attempts + 1)
             if hasattr(result, "__await__"):
                 await result

@@ -10,7 +10,7 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import RETRY_IF, SETTING, SLOT
+from ...core.call import IN_FLIGHT, RETRY_IF, SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -450,7 +450,7 @@ class HttpxPort:
             call.outgoing.timeouts.reopen(call.deadline_at)
         return response
 
-    def keep_slot(self, call: Call, response: Any) -> None:
+    def keep_in_flight(self, call: Call, response: Any) -> None:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
         stream, endless = response.stream, None
         if call.rest is not None or not (
@@ -465,8 +465,8 @@ class HttpxPort:
 
     def rest(self, call: Call, response: Response) -> Response:
         """Return the rest of a body, or what came in its place."""
-        if SLOT in call.notes:
-            self.keep_slot(call, response)
+        if IN_FLIGHT in call.notes:
+            self.keep_in_flight(call, response)
         return response
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...engine.calls import free_slot
+from ...engine.calls import free_in_flight
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,7 @@ class SlottedBody:
         self._stream, self._notes = stream, notes
 
     def __del__(self) -> None:  # dropped without being closed, or interrupted while it was made
-        free_slot(getattr(self, "_notes", {}))
+        free_in_flight(getattr(self, "_notes", {}))
 
 
 class Slotted(SlottedBody):
@@ -36,14 +36,14 @@ class Slotted(SlottedBody):
         try:
             return next(self._chunks)  # type: ignore[no-any-return]
         except BaseException:
-            free_slot(self._notes)
+            free_in_flight(self._notes)
             raise
 
     def close(self) -> None:
         try:
             self._stream.close()
         finally:
-            free_slot(self._notes)
+            free_in_flight(self._notes)
 
 
 class AsyncSlotted(SlottedBody):
@@ -57,11 +57,11 @@ class AsyncSlotted(SlottedBody):
         try:
             return await self._chunks.__anext__()  # type: ignore[no-any-return]
         except BaseException:
-            free_slot(self._notes)
+            free_in_flight(self._notes)
             raise
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
-            free_slot(self._notes)
+            free_in_flight(self._notes)

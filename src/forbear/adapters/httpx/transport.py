@@ -13,7 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.call import KEPT, SENT, SETTING, SLOT
+from ...core.call import IN_FLIGHT, KEPT, SENT, SETTING
 from ...engine.calls import (
     call_after_first,
     call_of,
@@ -63,7 +63,7 @@ class SyncHttpxPort(HttpxPort):
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         return self.settings.sleeper.sleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
+            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
         )
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
@@ -158,8 +158,8 @@ class SyncHttpxPort(HttpxPort):
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response, body)
-        if SLOT in call.notes:
-            self.keep_slot(call, response)
+        if IN_FLIGHT in call.notes:
+            self.keep_in_flight(call, response)
         return response
 
 
@@ -373,7 +373,7 @@ class AsyncHttpxPort(HttpxPort):
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         return await self.settings.sleeper.asleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
+            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
         )
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
@@ -536,8 +536,8 @@ class AsyncHttpxPort(HttpxPort):
             body = await self.discard(call, response)
             # No name for the error, as in the other flavour.
             raise self.status_error(call, response, body)
-        if SLOT in call.notes:
-            self.keep_slot(call, response)
+        if IN_FLIGHT in call.notes:
+            self.keep_in_flight(call, response)
         return response
 
 

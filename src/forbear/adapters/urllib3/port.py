@@ -14,7 +14,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
-from ...core.call import KEPT, RECORD, RETRY_IF, SENDS, SLOT
+from ...core.call import IN_FLIGHT, KEPT, RECORD, RETRY_IF, SENDS
 from ...core.headers.fields import as_text, begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ...engine.calls import (
@@ -197,7 +197,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         return self.settings.sleeper.sleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=call.notes.get(SLOT)
+            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
         )
 
     async def run_hook(self, call: Call) -> None:
@@ -453,8 +453,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     async def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse:
         if call.rest is not None:
-            if SLOT in call.notes:
-                response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
+            if IN_FLIGHT in call.notes:
+                response = self.stand_in(response, self.keep_in_flight(call, self.raw_of(response)))
             return response
         view = viewed(call)
         if call.outgoing is not None:
@@ -485,11 +485,11 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             response = self.free_to_caller(call, response)
         if view.streams and call.policy is not OFF:
             response = self.watched(response, lambda: call)
-        if SLOT in call.notes:
-            response = self.stand_in(response, self.keep_slot(call, self.raw_of(response)))
+        if IN_FLIGHT in call.notes:
+            response = self.stand_in(response, self.keep_in_flight(call, self.raw_of(response)))
         return response
 
-    def keep_slot(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
+    def keep_in_flight(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
         from ...engine.bodies import Slotted
         from .bodies import around
