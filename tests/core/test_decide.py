@@ -423,6 +423,13 @@ def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, is_ret
 # Rules 9 and 10.
 
 
+def test_a_wait_that_outlasts_the_breaker_is_begun() -> None:
+    """The origin is refused for 5 s: a retry after that finds it open for a probe."""
+    call = a_call(limits={"breaker": BREAKER})
+    assert verdict_on(call, after=4) == GiveUp(Reason.CIRCUIT_OPEN, 5.0)
+    assert verdict_on(call, after=5) == SendAgain(5.0, "retry-after")
+
+
 HALF_HOUR = 1_800.0
 
 

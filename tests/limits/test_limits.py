@@ -519,6 +519,7 @@ def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:
     assert limits.admit(a_call(limits), NOW) == 0
     call = a_call(limits)
     call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    assert limits.admit(call, NOW + 0.5) == pytest.approx(0.1), "no probe is due before NOW + 1"
     assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
 
 
