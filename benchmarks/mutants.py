@@ -41,6 +41,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = Path("src", "forbear")
 KEPT = ROOT / "benchmarks" / "mutants.md"
 TESTS = [f"tests/{name}" for name in ("core", "limits", "property", "telemetry", "adapters")]
+TESTS.append("tests/test_messages.py")  # what checks of arguments say
 CAP = 30.0  # seconds of tests that a mutant meets, by the map
 HANG = 30  # seconds after which one test counts as hanging
 ROW = re.compile(r"^\| (\S+\.py) \| (\d+) of (\d+) \|.*$", re.MULTILINE)

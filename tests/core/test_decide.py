@@ -31,8 +31,9 @@ from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
 from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
+from forbear.engine.loop import check_wait
 from forbear.engine.settings import limits_of
-from forbear.strategies import Failure, Phase
+from forbear.strategies import Failure, Phase, RetryRefused
 
 from ..failures import REFUSED, RESET, TIMEOUT, UNPROCESSED
 from ..httpx_errors import exception_of
@@ -421,6 +422,19 @@ def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, is_ret
 
 
 # Rules 9 and 10.
+
+
+def test_a_further_wait_has_to_fit_too() -> None:
+    """As in a queue, after the retry was decided: in the deadline, and in the lifetime of a key."""
+    settings: Any = SimpleNamespace(sleeper=SimpleNamespace(goes_on=lambda since: None))
+    call = a_call(STEADY, "POST", KEY, key_until=10.0, deadline_at=12.0)
+    call.note(RESET, 0.0, 1.0, "backoff")
+    check_wait(call, settings, 6.0, 4.0)
+    assert call.waited() == 7.0
+    for delay, reason in ((6.1, Reason.KEY_EXPIRED), (8.1, Reason.DEADLINE)):
+        with pytest.raises(RetryRefused) as refused:
+            check_wait(call, settings, delay, 4.0)
+        assert (refused.value.reason, refused.value.send) == (reason, False)
 
 
 def test_a_wait_that_outlasts_the_breaker_is_begun() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forbear import Fixed, Reason
+from forbear import Exponential, Fixed, Reason
 from forbear.strategies import AwsStandard, Failure, RetryRefused, RetryStrategy, TokenBucket
 
 from ..failures import RESET, TIMEOUT, answer
@@ -116,6 +116,7 @@ def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, sour
     pytest.param(RESET, 1e9, 3, EXHAUSTED, None, id="attempts"),
     pytest.param(RESET, 0.04, 1, Reason.DEADLINE, 0.05, id="backoff past the deadline"),
     pytest.param(answer(503, 5.0), 4.0, 1, Reason.DEADLINE, 5.0, id="hint past the deadline"),
+    pytest.param(RESET, 0.0499, 1, Reason.DEADLINE, 0.05, id="by a little"),
     pytest.param(RESET, -1.0, 1, Reason.DEADLINE, 0.05, id="deadline over"),
 ])  # fmt: skip
 def test_it_refuses_before_it_takes(failure, latest, attempts, reason, delay):
@@ -144,6 +145,13 @@ def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(w
 
 
 # --- the bucket -------------------------------------------------------------------------------
+
+
+def test_a_wait_that_ends_with_the_deadline_and_the_first_of_a_decorrelated_schedule() -> None:
+    strategy = a_strategy(backoff=Exponential(base=0.05, cap=20.0, jitter="decorrelated"))
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    assert strategy.refresh_token(token, RESET, 0.0, latest=3 * 0.05).delay == 3 * 0.05
 
 
 def test_quiet_is_a_full_bucket() -> None:

@@ -198,6 +198,22 @@ def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again() -> N
     assert slots[:10] == [14, 16, 17, 18, 19, 20, 21, 23, 26, 30]
 
 
+def test_a_limit_that_was_proven_to_fit_grows_after_one_window() -> None:
+    """15 in flight when one is throttled: 14 fit, and are as many as are left."""
+    limit = ConcurrencyLimit(start=20)
+    sent = fill(limit, 15)
+    for number in range(5):
+        limit.ask(sent[-1].slot, NOW + STARTING + number)
+    limit.throttled(sent[0].slot, NOW + 10, NOW + 10)
+    assert (limit.in_flight(), Woken(limit, now=NOW + 10).found) == (15, False)
+    scope = sent[0].slot.scope
+    assert scope is not None
+    for slots in [14] * 14:
+        assert limit.lowest() == slots
+        scope.good(NOW + 10, 0.05, inf)
+    assert limit.lowest() == 15
+
+
 def test_good_responses_add_slots_only_where_they_were_needed() -> None:
     limit = ConcurrencyLimit(start=10)
     for k in range(50):
@@ -412,7 +428,7 @@ def test_a_scope_that_is_not_used_is_forgotten() -> None:
     one.slot.free()
     assert limit.lowest() == 14
     Woken(limit, B).slot.free()
-    for seconds, slots in ((599.9, 14), (1_200.0, 20)):  # since it was used last
+    for seconds, slots in ((600.0, 14), (1_201.0, 20)):  # since it was used last
         Woken(limit, now=NOW + seconds).slot.free()
         assert limit.lowest() == slots
     bulkhead = ConcurrencyLimit(1, adaptive=False)
