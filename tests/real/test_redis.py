@@ -620,6 +620,20 @@ def test_a_server_that_is_no_redis_is_given_up(heard, answer, pause):
         quickest(TIMEOUTS / 2, retry, times)
 
 
+@pytest.mark.slow
+def test_a_slow_round_trip_is_a_loss_but_for_the_first(heard):
+    """The first one loads certificates and connects."""
+    client = Scripted(seconds=0.15)
+    budget = RedisBudget(client, name="orders")
+    for now, is_lost in ((0.0, False), (50.0, True), (100.0, True)):
+        assert budget.spend(A, 1.0, now)
+        idle(budget)
+        assert budget.is_lost is is_lost
+    assert [level for level, *_ in lines_of(heard)] == ["ERROR"]
+    client.seconds = 0.0
+    come_back(budget)
+
+
 def test_a_reply_that_is_none_is_not_believed(heard):
     """Two whole numbers: tokens, no more than there can be (burst 100), and the lease's."""
     wrong = [None, b"OK", [], [1], [1, 2, 3], [-1, 2], [101, 2], [1, -2], ["1", 2], [1.5, 2]]
