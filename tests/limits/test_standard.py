@@ -17,7 +17,7 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.addons.breaker import Transition
-from forbear.core.call import QUOTAS, Call
+from forbear.core.call import LATER, QUOTAS, REFUND, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
 from forbear.engine.settings import limits_of
@@ -120,3 +120,19 @@ def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
     limits.leave(call, NOW + 0.1)
     assert slots.lowest() == 7
     assert limits.admit(call, NOW + 0.2) > 0
+
+
+def test_each_client_of_a_strategy_is_told_that_its_budget_is_exhausted() -> None:
+    """Once; what the budget has is shared all the same."""
+    strategy = a_strategy(RetryBudget(ratio=0, floor_per_second=0, burst=1), backoff=Fixed(0.0))
+    clients, told = [limits_of(strategy=strategy) for _ in "ab"], []
+    for limits in (*clients, *clients):
+        call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+        limits.begin(call, 0.0, NOW)
+        call.sending(NOW)
+        for _ in "ab":
+            limits.observe(call, RESET, NOW)
+            limits.take(call, RESET, 0.0, NOW, NOW)
+            call.notes.pop(REFUND, None)
+        told.append(LATER in call.notes)
+    assert told == [True, True, False, False]

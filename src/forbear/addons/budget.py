@@ -247,6 +247,9 @@ class BudgetLimit(Limit):
         self._scope: Scope = getattr(budget, "scope", "origin")
         self._refused: set[str] = set()  # scopes that were refused, and allowed no retry since
 
+    def __copy__(self) -> BudgetLimit:
+        return BudgetLimit(self.budget)  # for another transport, which emits its own events
+
     def begin(self, call: Call, wait: float, now: float) -> float:
         try:
             self.budget.deposit(self.scope_of(call), now)
