@@ -288,3 +288,27 @@ async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, cloc
     async with adapter.client([503], policy=policy, gate=gate, **options) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 503
     assert clock.monotonic() - began <= 1.2
+
+
+async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
+    """Pool of 10, 40 callers, 2 rounds that all end at their deadline, then a plain GET answers."""
+    server.script("/hang", "hang")
+    server.script("/thing", 200)
+    ended = []
+    # One by a timeout of each call's own, one by a deadline.
+    bounds = [lambda: forbear.override(total_timeout=0.05), lambda: forbear.deadline(0.05)]
+
+    async def cut_off(n):
+        with bounds[len(ended) // 40 % 2]():
+            try:
+                await adapter.call(client, "GET", server.url + "/hang")
+            except adapter.DeadlineExceeded as error:
+                ended.append(error)
+
+    async with adapter.client(**adapter.pool_of(10), budget=None) as client:
+        for _ in range(2):
+            await adapter.together(40, cut_off)
+        assert len(ended) == 80
+        response = await adapter.call(client, "GET", server.url + "/thing")
+        assert response.status_code == 200
+        assert adapter.is_idle(client)

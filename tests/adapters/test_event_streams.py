@@ -417,3 +417,13 @@ async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapte
         assert await collected(adapter, response) == EVENTS[0] + b": none\n\n" * 2
         assert adapter.is_idle(client)
     assert asked(server) == [None, "1", "1"]
+
+
+@pytest.mark.slow
+async def test_the_time_between_two_events_is_the_callers(adapter):
+    policy = POLICY.replace(total_timeout=0.5, attempt_timeout=0.5)
+    with Pausing((b"data: 1\n\n", 0.8, b"data: 2\n\n")) as server:
+        async with adapter.client(policy=policy, event_streams=EventStreams()) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
+            assert adapter.is_idle(client)
