@@ -73,6 +73,23 @@ async def test_one_service_inside_another_ones_context(backend):
 # Deadlines.
 
 
+async def test_the_deadline_ends_with_the_answer(backend):
+    """Work between two pieces is waited for, and nobody waits for work after the last one."""
+    calls = backend([200])
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"1", "more_body": True})
+        calls.clock.sleep(2.0)
+        with pytest.raises(forbear.DeadlineExceeded):
+            await calls.aget()
+        await send({"type": "http.response.body", "body": b"2"})
+        await calls.aget()
+
+    await ask(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
+    assert calls.sent == 1
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_work_that_outlives_the_request_is_free_of_it(backend, answers):
     """A task that a request started lazily and left, also where no answer was ever finished."""
@@ -199,3 +216,16 @@ def test_a_websocket_is_a_request_until_it_is_accepted(backend):
     ):
         assert websocket.receive_text() == "done"
     assert (before.sent, after.sent) == (1, 4)
+
+
+async def test_a_refused_websocket_is_marked(backend):
+    """websocket.http.response: the denial of a handshake is an answer like any other."""
+    calls = backend([503])
+
+    async def app(scope, receive, send):
+        await calls.aget()
+        await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
+        await send({"type": "websocket.http.response.body", "body": b""})
+
+    start, _ = await ask(RetryContextMiddleware(app), kind="websocket")
+    assert (b"x-should-retry", b"false") in start["headers"]

@@ -2,6 +2,7 @@
 server's threads.
 """
 
+import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from wsgiref.util import FileWrapper, setup_testing_defaults
@@ -145,6 +146,21 @@ def test_exc_info_and_write_are_handed_through():
         ("500 Broken", [("X", "2")], ("type", "error", None)),
     ]
     assert written == [b"early"]
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_work_that_outlives_the_request_is_free_of_it(backend, kind):
+    """A thread that a request started with a copy of its context, after either way to answer."""
+    calls, left = backend([503]), []
+
+    def app(environ, start_response):
+        left.append(contextvars.copy_context())
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return kind([b"ok"])
+
+    assert ask(RetryContextMiddleware(app), RETRY)[2] == b"ok"
+    left[0].run(calls.get)
+    assert calls.sent == 4
 
 
 def test_an_odd_environ_is_no_reason_to_fail(backend):
