@@ -237,3 +237,52 @@ async def test_a_connection_lost_under_the_upload_is_an_error_of_aiohttp(server)
         with pytest.raises(aiohttp.ClientConnectionResetError) as caught:
             await fetch(session, "PUT", server.url + "/thing", data=io.BytesIO(b"x"))
     assert record_of(caught.value).retries == 3
+
+
+async def test_a_middleware_below_sees_the_body_as_aiohttp_shows_it(server):
+    seen = []
+
+    async def sign(request, handler):
+        body = request.body
+        assert isinstance(body, aiohttp.Payload)
+        seen.append((body.size, body.content_type, body.filename, await body.as_bytes()))
+        return await handler(request)
+
+    server.script("/thing", 503, 200)
+    async with session_of(retrying(), sign) as session:
+        file = aiohttp.BytesIOPayload(io.BytesIO(b"\xff\x00"), filename="a.png")
+        response, _ = await fetch(session, "PUT", server.url + "/thing", data=file)
+    assert response.status == 200
+    assert seen == [(2, "image/png", "a.png", b"\xff\x00")] * 2
+    assert [arrival.body_bytes for arrival in server.requests()] == [2, 2]
+
+
+async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path):
+    place = tmp_path / "upload.bin"
+    place.write_bytes(b"x" * 300_000)
+    server.script("/thing", 503, "close", 200)
+    form = aiohttp.FormData()
+    form.add_field("who", "me")
+    with place.open("rb") as file:
+        file.seek(1_000)
+        form.add_field("f", file, filename="upload.bin")
+        async with session_of(retrying()) as session:
+            response, _ = await fetch(session, "PUT", server.url + "/thing", data=form)
+    assert response.status == 200
+    arrived = {(arrival.sha256, arrival.body_complete) for arrival in server.requests()}
+    assert len(arrived) == 1
+    assert server.requests()[0].body_bytes > 299_000
+
+
+@pytest.mark.parametrize("step", [503, "close"])
+async def test_a_session_that_a_hook_closes_ends_the_call(server, step):
+    server.script("/thing", step, 200)
+
+    async def close(request, attempt):
+        await session.close()
+
+    session = session_of(retrying(before_attempt=close))
+    with pytest.raises(aiohttp.ClientConnectionError) as caught:
+        await fetch(session, "GET", server.url + "/thing")
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).attempts

@@ -3,11 +3,14 @@
 Through every client, against a server that counts what is in flight.
 """
 
+import asyncio
 import gc
 import threading
 import time
+from contextlib import suppress
 
 import anyio
+import httpx
 import pytest
 
 import forbear
@@ -17,10 +20,12 @@ from forbear import (
     Exponential,
     Fixed,
     Hedge,
+    Pacing,
     Reason,
     RetryPolicy,
     record_of,
 )
+from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.testing.steps import parse_step
 
 from ..lanes.lane import run_at_once
@@ -247,3 +252,74 @@ async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
             assert (await adapter.call(client, "GET", "http://api.example.com/")).is_success
         assert (len(requests), max(peak)) == (most, most)
         assert is_free(limit)
+
+
+async def test_a_full_queue_refuses_at_once(adapter):
+    limit = bulkhead(max_waiting=0)
+    with Counting(stalls=True) as server:
+        async with adapter.client(concurrency=limit) as client:
+            first = await adapter.open(client, "GET", server.url)
+            with pytest.raises(adapter.CircuitOpenError, match="concurrency-limit") as caught:
+                await adapter.call(client, "GET", server.url)
+            assert caught.value.reason is Reason.CONCURRENCY_LIMIT
+            assert server.requests == 1
+            await adapter.close(first)
+    assert is_free(limit)
+
+
+def broken_scope(request):
+    raise OSError("a table of tenants is gone")
+
+
+@pytest.mark.parametrize(
+    ("scope", "in_flight"),
+    [
+        (lambda request: request.header("X-Tenant") or "none", 2),
+        (lambda request: "all", 1),
+        (broken_scope, 1),
+    ],
+    ids=["tenant", "all", "broken"],
+)
+async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
+    limit = bulkhead(scope=scope, max_waiting=0)
+    with Counting(stalls=True) as server:
+        async with adapter.client(concurrency=limit, pacing=Pacing(scope=scope)) as client:
+            first = await adapter.open(client, "GET", server.url, headers={"X-Tenant": "blue"})
+            other = None
+            with suppress(adapter.CircuitOpenError):
+                red = {"X-Tenant": "red"}
+                other = await adapter.open(client, "GET", server.url, headers=red)
+            assert limit.in_flight() == in_flight
+            for response in (first, other):
+                if response is not None:
+                    await adapter.close(response)
+    assert is_free(limit)
+    lines = [line for line in caplog.messages if "scope" in line]
+    assert len(lines) == (scope is broken_scope)
+
+
+@pytest.mark.lanes("httpx-asyncio")
+async def test_several_loops_and_threads_share_one_limit(adapter):
+    limit = bulkhead(3)
+    with Counting(0.005) as server:
+
+        def in_loop():
+            async def calls():
+                transport = AsyncRetryTransport(concurrency=limit)
+                async with httpx.AsyncClient(transport=transport) as client:
+                    found = await asyncio.gather(*(client.get(server.url) for _ in range(20)))
+                assert {response.status_code for response in found} == {200}
+
+            asyncio.run(calls())
+
+        def in_thread():
+            transport = RetryTransport(concurrency=limit)
+            with httpx.Client(transport=transport) as client:
+                for _ in range(10):
+                    assert client.get(server.url).status_code == 200
+
+        async with anyio.create_task_group() as group:
+            for function in (in_loop, in_thread, in_loop, in_thread):
+                group.start_soon(anyio.to_thread.run_sync, function)
+    assert server.most <= 3
+    assert is_free(limit)

@@ -3,11 +3,12 @@
 import socket
 import time
 
+import anyio
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, RetryGate, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
 from forbear.core.events import RetryScheduled
 
 pytestmark = pytest.mark.anyio
@@ -312,3 +313,56 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
         response = await adapter.call(client, "GET", server.url + "/thing")
         assert response.status_code == 200
         assert adapter.is_idle(client)
+
+
+@pytest.mark.adapters("async")
+@pytest.mark.smoke
+async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
+    ended = []
+
+    async def hook(request, attempt):
+        try:
+            await anyio.sleep(5)
+        finally:
+            ended.append(attempt)
+
+    async def run():
+        watched = adapter.watched([503, 200])
+        options = {"policy": RetryPolicy(backoff=Fixed(0)), "before_attempt": hook}
+        async with adapter.client(watched, **options) as client:
+            with forbear.deadline(0.05), pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", URL)
+        assert len(watched.requests) == 1
+        assert record_of(caught.value).reasons == ("503",)
+
+    assert 0.045 <= await quickest(run, bound=0.1) <= 0.1
+    assert set(ended) == {2}
+
+
+@pytest.mark.slow
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "hang",
+        *("200;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"),
+        *("200;body=160;drip=50;etag=v1", "200;body=160;drip=50;chunked=1"),
+    ],
+)
+async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
+    server.script("/thing", step)
+    async with adapter.client(policy=RetryPolicy(max_attempts=1)) as client:
+
+        async def run():
+            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
+                if is_read:
+                    await adapter.call(client, "GET", server.url + "/thing")
+                else:
+                    await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
+            assert type(caught.value) is adapter.DeadlineExceeded
+            assert forbear.record_of(caught.value).reason is Reason.DEADLINE
+            if is_read or step == "hang":
+                assert isinstance(caught.value.__cause__, adapter.transport_error)
+
+        assert 0.09 <= await quickest(run, bound=0.17) <= 0.4

@@ -3,7 +3,8 @@
 import gzip
 import random
 import time
-from itertools import pairwise
+from collections import deque
+from itertools import count, islice, pairwise
 
 import pytest
 
@@ -427,3 +428,22 @@ async def test_the_time_between_two_events_is_the_callers(adapter):
             response = await adapter.open(client, "GET", server.url)
             assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
             assert adapter.is_idle(client)
+
+
+@pytest.mark.lanes("httpx-sync")
+async def test_the_record_of_a_feed_that_is_resumed_for_months_is_bounded(adapter, quick):
+    numbers = count(1)
+
+    def respond(request):
+        event = stream_of(adapter.library, [b"id: %d\ndata: x\n\n" % next(numbers)])
+        return adapter.library.Response(200, headers=SSE, stream=event, request=request)
+
+    options = {"policy": RESUMED, "event_streams": RESUMES, **quick}
+    async with adapter.client(Foreign(respond), **options) as client:
+        response = await adapter.open(client, "GET", "http://feed.example.com/")
+        deque(islice(response.iter_raw(), 1200), maxlen=0)
+        story = record_of(response)
+        await adapter.close(response)
+    assert story.attempts[-1].number == 1200
+    assert len(story.attempts) <= 1002
+    assert len(story.resumed) == 1000

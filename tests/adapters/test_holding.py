@@ -230,3 +230,22 @@ async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter
         with pytest.raises(adapter.transport_error):
             await adapter.call(client, "GET", URL)
         assert elapsed() < 30
+
+
+@one_lane
+async def test_a_scope_keeps_one_broken_service_of_a_host_from_the_others(adapter, quick):
+    gate = RetryGate(scope=lambda request: request.url.split("/")[3])
+    policy = RetryPolicy(patience=0)
+    async with adapter.client([503], policy=policy, gate=gate, **quick) as client:
+        await adapter.call(client, "GET", "http://api.example.com/broken/1")
+        quick["clock"].sleeps.clear()
+        await adapter.call(client, "GET", "http://api.example.com/broken/2")
+        assert quick["clock"].sleeps == []
+        await adapter.call(client, "GET", "http://api.example.com/fine/1")
+        assert len(quick["clock"].sleeps) == 2
+    one = RetryGate(scope="transport")
+    async with adapter.client([503], policy=policy, gate=one, **quick) as client:
+        await adapter.call(client, "GET", URL)
+        quick["clock"].sleeps.clear()
+        await adapter.call(client, "GET", "http://b.example.com/thing")
+    assert quick["clock"].sleeps == []

@@ -4,7 +4,10 @@ import anyio.lowlevel
 import pytest
 
 from forbear import CircuitBreaker, Fixed, Reason, RetryPolicy, record_of
+from forbear.strategies import RetryRefused
 from forbear.testing import record
+
+from .test_strategies import Well
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +209,46 @@ async def test_stacked_transports_retry_once_not_squared(adapter, quick, steps):
     assert len(inner.requests) == 3
     told = record_of(outcome)
     assert (len(told.attempts), told.reason) == (3, Reason.ATTEMPTS_EXHAUSTED)
+
+
+async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick):
+    class Refusing(Well):
+        send = True
+
+        def acquire_initial_token(self, scope, now):
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=self.send, retry_after=5.0)
+
+    inner, strategy = adapter.watched([503, 200]), Refusing()
+    async with adapter.client(inner, strategy=strategy, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+        assert (response.status_code, record_of(response).reason) == (503, Reason.CIRCUIT_OPEN)
+        strategy.send = False
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert isinstance(caught.value, adapter.transport_error)
+    assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
+    assert record_of(caught.value).attempts == ()
+    assert len(inner.requests) == 1
+
+
+@pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, StopAsyncIteration, SystemExit])
+async def test_a_before_attempt_that_raises_what_python_means_otherwise(adapter, quick, kind):
+    raised = kind("no key")
+
+    def sign(request, attempt):
+        raise raised
+
+    inner = adapter.watched([(503, {}, b"sorry")])
+    async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
+        try:
+            if adapter.is_async:
+                await adapter.call(client, "GET", URL)
+            else:
+                client.request("GET", URL)
+        except BaseException as error:
+            found = error
+    if adapter.is_async and kind is StopIteration:  # no coroutine can raise it (PEP 479)
+        found = found.__cause__
+    assert found is raised
+    assert len(inner.requests) == 1
+    assert inner.closings == [1]

@@ -103,3 +103,14 @@ async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, q
     assert len(caught) == 1
     async with adapter.client([503, 200], **quick) as client:
         await adapter.call(client, "GET", url, extensions={"retry": "mine"})
+
+
+@family
+def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one(library, ours):
+    says = re.escape(f"write {library.__name__}.Client(transport={ours.__name__}.RetryTransport())")
+    client = library.Client(transport=ours.AsyncRetryTransport())
+    with pytest.raises(AttributeError, match=says):
+        client.get("http://a.example/")
+    client = library.Client(transport=ours.AsyncRetryTransport())
+    with pytest.raises(AttributeError, match=says), client:
+        pass

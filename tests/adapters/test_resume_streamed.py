@@ -224,3 +224,13 @@ def test_a_redirect_in_place_of_the_rest_begins_the_call_anew(through):
         assert content == elsewhere.content
         assert [asked for asked, _ in origin.ranges] == [None, "bytes=90000-", None]
         assert b" / " in origin.requests[2]
+
+
+@clients
+def test_drain_conn_does_not_go_on(lane):
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = made(lane)
+        response = get(ours, origin.url)
+        response.raw.drain_conn()
+        assert len(origin.requests) == 1
+        ours.close()

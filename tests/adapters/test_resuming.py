@@ -309,3 +309,15 @@ async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
             await adapter.call(client, "GET", server.url + "/file")
         assert adapter.is_idle(client)
     assert len(server.requests("/file")) == 2
+
+
+@pytest.mark.slow
+@family
+async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
+    server.script("/file", f"cut:15001{OF_V1}", "hang")
+    policy = POLICY.replace(backoff=Fixed(0.0))
+    async with adapter.client(policy=policy) as client:
+        with forbear.deadline(1.0), pytest.raises(adapter.DeadlineExceeded) as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+        assert adapter.is_idle(client)
+    assert isinstance(caught.value, adapter.timeout_error)

@@ -290,3 +290,47 @@ async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
             with forbear.override(vendors=["openai"]):
                 await adapter.call(client, "GET", origin.url)
             assert len(origin.requests) == 4
+
+
+@pytest.mark.slow
+async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, quickest):
+    del quick["clock"]
+    answer = Answer(lines=JSON, chunked=True, drip=0.02)  # 30 bytes with the framing: 0.6 s
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    opened = []
+    with Origin(b'{"state": "pending"}', [answer]) as origin:
+        async with adapter.client(**options) as client:
+
+            async def run():
+                opened.append(await adapter.open(client, "GET", origin.url))
+
+            assert await quickest(run, bound=0.55) < 0.55
+            for response in opened:
+                assert await adapter.read(response) == b'{"state": "pending"}'
+    assert "BodyNotShown" in logged(caplog)[0]
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("httpx-family", "async")
+async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick):
+    options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
+    for shape in ("known", "chunked"):
+        with Origin(b"", SHAPES[shape]) as origin:
+            async with adapter.client(**options) as client:
+                response = await adapter.call(client, "GET", origin.url)
+                assert response.content == DONE
+
+
+@pytest.mark.adapters("plain-bodies")
+async def test_an_answer_without_a_body_has_an_empty_one(adapter, server, quick):
+    seen = []
+
+    def look(response):
+        seen.append(response.data if adapter.name == "urllib3" else response.content)
+
+    for method, step in (("HEAD", "200;body=200000"), ("GET", "204")):
+        server.script("/thing", step)
+        async with adapter.client(policy=NOW, retry_if=look, **quick) as client:
+            response = await adapter.open(client, method, server.url + "/thing")
+            assert await adapter.read(response) == b""
+    assert seen == [b"", b""]

@@ -6,7 +6,7 @@ import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import CircuitBreaker, Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.strategies import AwsStandard, RetryRefused, RetryToken, TokenBucket
 
 pytestmark = pytest.mark.anyio
@@ -201,3 +201,78 @@ async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog):
     (line,) = [line for line in logged(caplog) if "OSError" in line]
     assert line.startswith("schedule, scope or budget raised OSError")
     assert "SECRET" not in caplog.text
+
+
+@one_lane
+async def test_quiet_may_fail_too(adapter, quick, caplog):
+    class Moody(Counting):
+        quiet = property(WRONG["raises"])
+
+    strategy = Moody()
+    async with adapter.client([200, 503, 200], strategy=strategy, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert (len(strategy.begun), strategy.spent()) == (2, 1)
+    assert logged(caplog) == [
+        "strategy Moody raised ValueError; the call goes on without it (logged once)"
+    ]
+
+
+@one_lane
+async def test_a_strategy_of_ones_own_may_look_closer(adapter, quick):
+    seen = []
+    strategy = with_methods(
+        acquire_initial_token=lambda scope, now: seen.append(scope) or RetryToken(),
+        scope_of=lambda request: f"{request.method} {request.origin}",
+    )
+    async with adapter.client([200], strategy=strategy, **quick) as client:
+        await adapter.call(client, "GET", URL)
+        await adapter.call(client, "HEAD", URL)
+    assert seen == [f"GET {ORIGIN}", f"HEAD {ORIGIN}"]
+
+
+@one_lane
+@pytest.mark.parametrize("delay", [9.0, 1e300])
+async def test_a_first_wait_beyond_the_deadline_is_refused(adapter, quick, caplog, delay):
+    methods = {"acquire_initial_token": token_with(delay=delay), "release": WRONG["raises"]}
+    policy, inner = RetryPolicy(total_timeout=5.0), adapter.watched([200])
+    strategy = with_methods(**methods)
+    async with adapter.client(inner, strategy=strategy, policy=policy, **quick) as client:
+        with pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", URL)
+    assert inner.requests == []
+    assert len(logged(caplog)) == 1
+    assert "SECRET" not in caplog.text
+
+
+@one_lane
+async def test_fewer_attempts_by_context_and_by_request(adapter, quick):
+    inner, strategy = adapter.watched([500]), AwsStandard(max_attempts=5, random=lambda: 0.0)
+
+    async def sent(setting=None, **fields):
+        before = len(inner.requests)
+        with forbear.override(**fields):
+            await adapter.call(client, "GET", URL, extensions={"forbear": setting})
+        return len(inner.requests) - before
+
+    async with adapter.client(inner, strategy=strategy, **quick) as client:
+        assert [await sent(), await sent(max_attempts=2), await sent(max_attempts=9)] == [5, 2, 5]
+        assert await sent(total_timeout=60) == 5
+        settings = [False, {"max_attempts": 1}, {"max_attempts": 2}]
+        assert [await sent(setting) for setting in settings] == [1, 1, 2]
+    assert strategy.bucket.tokens == 500 - 14 * (4 + 1 + 4 + 4 + 1)
+
+
+@one_lane
+async def test_a_budget_that_cannot_deposit_loses_nothing(adapter, quick, caplog):
+    class Broken(RetryBudget):
+        quiet = False
+        deposit = raising(ZeroDivisionError)
+
+    options = {"budget": Broken(), "breaker": CircuitBreaker(1), "policy": AT_ONCE, **quick}
+    async with adapter.client([503], **options) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 503
+        quick["clock"].advance(31)
+        assert (await adapter.call(client, "GET", URL)).status_code == 503
+    assert options["breaker"].refused_for(ORIGIN, quick["clock"].monotonic() + 61) == 0
+    assert caplog.text.count("ZeroDivisionError") == 1

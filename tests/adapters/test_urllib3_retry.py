@@ -19,6 +19,7 @@ from urllib3.exceptions import (
     ResponseError,
 )
 from urllib3.response import HTTPResponse
+from urllib3.util.retry import RequestHistory
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
@@ -424,3 +425,22 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
         assert not server.requests("/to")
     else:
         assert (outcome.status, clock.sleeps) == (200, slept)
+
+
+def test_the_history_is_kept_as_urllib3_keeps_it(retry, budget):
+    left = retry(budget=budget)
+    connecting = ConnectTimeoutError("conntimeout")
+    left = left.increment("GET", "/test1", None, connecting)
+    reading = ReadTimeoutError(POOL, "/test2", "read timed out")
+    left = left.increment("HEAD", "/test2", None, reading)
+    left = left.increment("GET", "/test3", answer(500), None)
+    left = left.increment("GET", "/test4", answer(303, {"Location": "/test5"}), None)
+    assert left.history == (
+        RequestHistory("GET", "/test1", connecting, None, None),
+        RequestHistory("HEAD", "/test2", reading, None, None),
+        RequestHistory("GET", "/test3", None, 500, None),
+        RequestHistory("GET", "/test4", None, 303, "/test5"),
+    )
+    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
+    assert not left.is_retry("GET", 200)
+    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19

@@ -197,3 +197,20 @@ async def test_off_forwards_the_request_as_it_is(adapter, quick):
     with pytest.raises(adapter.connect_error) as caught:
         await adapter.send(transport, request)
     assert getattr(caught.value, "__notes__", []) == []
+
+
+async def test_a_client_shows_whether_all_its_requests_are_retried(adapter, quick):
+    is_wrapped = adapter.forbear.is_wrapped
+    mounts = {"all://a.example.com": adapter.inner(), "all://direct.example.com": None}
+    client = adapter.bare_client(mounts=mounts)
+    found = [is_wrapped(client)]
+    adapter.forbear.wrap(client, **quick)
+    found.append(is_wrapped(client))
+    adapter.forbear.unwrap(client)
+    found.append(is_wrapped(client))
+    await adapter.close(client)
+    assert found == [False, True, False]
+    for settings, expected in (({}, True), ({"proxy": "http://proxy.example.com"}, False)):
+        client = adapter.bare_client(transport=adapter.transport([200]), **settings)
+        assert is_wrapped(client) is expected
+        await adapter.close(client)
