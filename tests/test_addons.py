@@ -26,13 +26,10 @@ NAMES = re.compile(
 # Lines of code that still name one, by file. The numbers may only fall; a table of options is to
 # name each once.
 STILL_NAMED = {
-    "adapters/aiohttp/port.py": 2,
     "adapters/httpx/hedging.py": 89,
-    "adapters/httpx/port.py": 3,
-    "adapters/httpx/slots.py": 3,
+    "adapters/httpx/port.py": 1,
     "adapters/httpx/transport.py": 11,
     "adapters/names.py": 5,
-    "adapters/urllib3/port.py": 2,
     "adapters/urllib3/retry.py": 4,
     "core/call.py": 6,
     "core/decide.py": 1,
@@ -41,7 +38,6 @@ STILL_NAMED = {
     "core/origins.py": 1,
     "core/outcome.py": 4,
     "core/record.py": 17,
-    "engine/bodies.py": 1,
     "engine/calls.py": 4,
     "engine/context.py": 1,
     "engine/errors.py": 3,

@@ -33,7 +33,7 @@ class PutBack:
         await self.stream.close()
 
 
-class Slotted:
+class Releasing:
     """A source that gives back the slot of its attempt when its body ends."""
 
     def __init__(self, stream: Source, notes: dict[object, Any]) -> None:

@@ -170,9 +170,9 @@ class AiohttpPort:
     # Each attempt.
 
     async def sleep(self, seconds: float, call: Call) -> bool:
-        slot = call.notes.get(IN_FLIGHT)
+        queued = call.notes.get(IN_FLIGHT)
         slept = await self.settings.sleeper.asleep(
-            seconds, since=call.started_at, after=call.decided_at, queued=slot
+            seconds, since=call.started_at, after=call.decided_at, queued=queued
         )
         return slept and not call.request.original.session.closed
 

@@ -461,7 +461,7 @@ class HttpxPort:
             endless = is_endless(response.headers.get("content-type"), response.status_code)
         notes = end_attempt(call, endless=endless)
         if notes is not None:
-            response.stream = self.streams.slotted(stream, notes)
+            response.stream = self.streams.releasing(stream, notes)
 
     def rest(self, call: Call, response: Response) -> Response:
         """Return the rest of a body, or what came in its place."""
@@ -521,7 +521,7 @@ KINDS = {
     "put_back": ("putback", "PutBack"),
     "resuming": ("resume", "Resuming"),
     "shown": ("inspection", "Shown"),
-    "slotted": ("slots", "Slotted"),
+    "releasing": ("slots", "Releasing"),
     "timeouts": ("deadlines", "Timeouts"),  # which is a class as it is
 }
 
@@ -537,7 +537,7 @@ class Streams:
         put_back: type[PuttingBack]
         resuming: Any
         shown: Any  # the response that ``retry_if`` is shown
-        slotted: Any
+        releasing: Any
         timeouts: type[Timeouts]
 
     def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 
-class SlottedBody:
+class ReleasingBody:
     """A body that was handed over, and gives back the slot of its attempt at its end."""
 
     _forbear_sends = True
@@ -25,7 +25,7 @@ class SlottedBody:
         free_in_flight(getattr(self, "_notes", {}))
 
 
-class Slotted(SlottedBody):
+class Releasing(ReleasingBody):
     """A synchronous one."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -46,7 +46,7 @@ class Slotted(SlottedBody):
             free_in_flight(self._notes)
 
 
-class AsyncSlotted(SlottedBody):
+class AsyncReleasing(ReleasingBody):
     """An asynchronous one. No generator, since trio warns of unfinished ones."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:

@@ -491,7 +491,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     def keep_in_flight(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
-        from ...engine.bodies import Slotted
+        from ...engine.bodies import Releasing
         from .bodies import around
 
         endless = None
@@ -500,7 +500,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         notes = end_attempt(call, endless=endless)
         if notes is None:
             return raw
-        return around(raw, lambda source: Slotted(source, notes))
+        return around(raw, lambda source: Releasing(source, notes))
 
     def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
         """Resume a body that the caller streams where it breaks.
