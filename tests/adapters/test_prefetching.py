@@ -264,3 +264,13 @@ async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
             await adapter.close(pieces)
             await adapter.close(response)
         assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)
+
+
+async def test_a_length_that_is_none_is_not_relied_on(adapter, options):
+    for length in ("-5", "1e3", "", "9999999999", "5, 5"):
+        broken = ([b"abc"], reset(adapter), {"headers": {"Content-Length": length}})
+        inner = Bodies(adapter, options["clock"], broken)
+        async with adapter.client(inner, **options) as client:
+            with pytest.raises(adapter.library.ReadError):
+                await adapter.call(client, "GET", URL)
+        assert inner.sent == 1, length

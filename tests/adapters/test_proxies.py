@@ -13,7 +13,7 @@ import pytest
 import requests
 import urllib3
 
-from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
+from forbear import FailureKind, Fixed, Origins, Reason, RetryPolicy, record_of
 from forbear.requests import mount
 from forbear.strategies import Phase
 from forbear.testing import FaultServer
@@ -32,11 +32,11 @@ class Proxy(Listening):
     Attributes:
         steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200,
             then RST); with none left it does its work.
-        seen: Method and target of each request.
+        seen, hosts: Method and target of each request, and its Host.
     """
 
     def __init__(self):
-        self.steps, self.seen = [], []
+        self.steps, self.seen, self.hosts = [], [], []
         super().__init__()
 
     def serve(self, peer, number):
@@ -58,6 +58,7 @@ class Proxy(Listening):
         while left:
             left -= len(peer.recv(left))
         self.seen.append((method, target))
+        self.hosts.append(fields.get("host"))
         step = self.steps.pop(0) if self.steps else None
         if step == "reset":
             end_by_reset(peer)
@@ -182,3 +183,22 @@ def test_a_forwarding_proxy_that_resets_had_read_the_request(proxy, call, method
     found, _ = call(method, "http://api.example.com/thing")
     assert found == (200 if sent == 2 else "error")
     assert len(proxy.seen) == sent
+
+
+@pytest.mark.parametrize("own", [None, "api.example.com"], ids=["as the URL", "of the caller"])
+def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, own):
+    """urllib3 writes Host; after a failover it is the new URL's (RFC 9112 section 3.2)."""
+    one, two = "http://one.example:8080", "http://two.example"
+    proxy.steps = ["503 Busy", "503 Busy"]
+    origin.script("/thing", 200)
+    headers = {"Host": own} if own else {}
+    origins = Origins([one, two, origin.url])
+    with RetryProxyManager(
+        NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=30
+    ) as manager:
+        assert manager.request("GET", one + "/thing", headers=headers).status == 200
+    through = origin.url.removeprefix("https://")
+    assert proxy.seen == [("GET", one + "/thing"), ("GET", two + "/thing"), ("CONNECT", through)]
+    assert proxy.hosts[:2] == [own or "one.example:8080", own or "two.example"]
+    (arrived,) = origin.requests()
+    assert dict(arrived.headers)["Host"] == (own or through)
