@@ -23,7 +23,15 @@ from ...engine.bodies import PutBack, rest_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.frames import let_signals_through
 from ...engine.loop import drive
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE, Nothing, is_readable
+from ...engine.reading import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    LATE,
+    WHOLE,
+    Nothing,
+    is_readable,
+    note_prefetch,
+)
 from ...errors import ForbearError
 from .deadlines import socket_of
 from .request import least
@@ -31,7 +39,9 @@ from .request import least
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from ...core.call import Call
     from ...engine.reading import Ending, Source
+    from .types import AnyResponse, Urllib3Port
 
 PIECE = 65_536  # bytes asked for at once
 HEAD = (
@@ -294,6 +304,25 @@ def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception)
 
 def broken_before() -> Exception:
     return ProtocolError("Connection broken: the body has broken before")
+
+
+def await_first_event(
+    port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse
+) -> AnyResponse:
+    """Read a stream of events up to its first event, and put back what was read."""
+    from ...addons import event_streams  # the option has loaded it
+
+    raw, left = port.raw_of(response), port.left(call)
+    if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
+        return response
+    lines, left = list(raw.headers.items()), inf if left is None else left
+    start = event_streams.stream_start(port.settings, call.policy, raw.status, lines, left)
+    if start is None:
+        return response
+    live = Live(raw, start.ends_at)
+    pieces, ending, failure = drive(event_streams.await_first_event(start, live, port))
+    note_prefetch(call, failure)
+    return port.stand_in(response, put_back(raw, pieces, ending))
 
 
 def drop_rest(raw: HTTPResponse) -> HTTPResponse:

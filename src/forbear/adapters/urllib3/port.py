@@ -110,7 +110,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0])
+        settings.load(__name__.rpartition(".")[0], streams="bodies")
         self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -229,9 +229,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
             return join(self, call, view, response)
         if self.settings.event_streams is not None:
-            from .streams import begin_stream  # loaded with the option
+            from .bodies import await_first_event  # loaded with the option
 
-            response = begin_stream(self, call, response)
+            response = await_first_event(self, call, response)
         if self.loads(view, call.policy, response):
             response = self.read(view, self.in_time(call, response))
             self.note_empty_stream(call, response)
