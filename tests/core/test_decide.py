@@ -293,6 +293,14 @@ def test_max_retry_after_is_compared_with_the_bare_hint(after, limit, is_retried
 QUOTA = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(UTC) + 3))]
 
 
+def test_only_below_400_is_a_flagged_response_read_as_a_503() -> None:
+    """There its headers are for the application, and a 202's Retry-After says when to poll again."""
+    flagged = [
+        answered(STEADY, status, QUOTA, lambda: UTC, flagged=True) for status in (200, 399, 400)
+    ]
+    assert [failure.hint.delay for failure in flagged] == [3.0, 3.0, None]
+
+
 @pytest.mark.parametrize(("status", "lines", "expected"), [
     pytest.param(429, [], SendAgain(9.0, "backoff"), id="429"),
     pytest.param(429, [("Retry-After", "2")], SendAgain(2.0, "retry-after"), id="429 with a time"),
