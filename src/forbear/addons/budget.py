@@ -18,7 +18,7 @@ from math import inf
 from random import random as system_random
 
 from ..core.backoff import Exponential
-from ..core.call import LATER, PLUGIN_ERROR, REFUND, Limit
+from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
@@ -26,12 +26,11 @@ from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
 from ..errors import RetryRefused
 from ..limits import Locked
-from .interfaces import RetryToken
+from .interfaces import RetryToken, note_exhausted, readings_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from ..core.backoff import Backoff
     from ..core.call import Call
@@ -273,19 +272,8 @@ class BudgetLimit(Limit):
         if self._spend(call, cost, now):
             self._refused.discard(self.scope_of(call))
             return None
-        self._note_refusal(call, self.scope_of(call), now)
+        note_exhausted(self._refused, call, self.scope_of(call), self.budget, now)
         return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
-
-    def _note_refusal(self, call: Call, scope: str, now: float) -> None:
-        """Have it emitted that the budget is exhausted, once until it allows a retry again."""
-        if scope not in self._refused:
-            if len(self._refused) >= MOST_SCOPES:
-                self._refused.clear()
-            self._refused.add(scope)
-            # A budget of the user's is used only through its interface.
-            ours: Any = self.budget if isinstance(self.budget, Locked) else None
-            facts = ours.in_force(scope, now) if ours else ("default", "local", None)
-            call.notes[LATER] = "budget_exhausted", scope, facts
 
     def take_extra(self, call: Call, now: float) -> str | None:
         """Spend tokens for a hedge as for a retry; say why that is not allowed."""
@@ -326,9 +314,7 @@ class BudgetLimit(Limit):
         self.budget.count_call()  # type: ignore[attr-defined]  # since it ``counts_calls``
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        ours: Any = self.budget if isinstance(self.budget, Locked) else None
-        found: Iterable[tuple[str, tuple[str, ...], float]] = ours.readings(now) if ours else ()
-        return found
+        return readings_of(self.budget, now)
 
 
 def limits(budget: Budget, random: Callable[[], float]) -> list[Limit]:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-WARNING = 30  # of logging, which is not needed to decide
+from ..core.call import LATER
+from ..limits import Locked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..core.call import Call
     from ..core.outcome import Failure
     from ..engine.events import Row
+
+MOST_SCOPES = 1024  # that were refused; beyond it they are forgotten
+WARNING = 30  # of logging, which is not needed to decide
 
 
 class RetryToken:
@@ -140,6 +146,27 @@ class Budget(Protocol):
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
         ...
+
+
+def note_exhausted(refused: set[str], call: Call, scope: str, budget: object, now: float) -> None:
+    """Have it emitted that a budget is exhausted, once until it allows a retry again.
+
+    ``refused`` are the scopes that were refused, and allowed no retry since. A budget of the user's
+    is used only by its protocol: what has the name of a method of ours may do anything.
+    """
+    if scope not in refused:
+        if len(refused) >= MOST_SCOPES:
+            refused.clear()
+        refused.add(scope)
+        ours: Any = budget if isinstance(budget, Locked) else None
+        facts = ("default", "local", None) if ours is None else ours.in_force(scope, now)
+        call.notes[LATER] = "budget_exhausted", scope, facts
+
+
+def readings_of(budget: object, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    """Return the gauges of a budget, if it is one of ours."""
+    ours: Any = budget
+    return ours.readings(now) if isinstance(budget, Locked) else ()
 
 
 def rows() -> list[Row[..., Any]]:

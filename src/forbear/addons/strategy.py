@@ -9,14 +9,13 @@ from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import LATER, PLUGIN, PLUGIN_ERROR, SILENCE, Call, Limit, Plan
+from ..core.call import PLUGIN, PLUGIN_ERROR, SILENCE, Call, Limit, Plan
 from ..core.checks import shown
 from ..core.feature_checks import check_has, check_made, check_methods
 from ..core.outcome import GiveUp, Reason
 from ..errors import RetryRefused
-from ..limits import Locked
 from ..limits.limits import Limits
-from .interfaces import RetryToken
+from .interfaces import RetryToken, note_exhausted, readings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 
 REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
-MOST_ORIGINS = 1024  # that were refused; beyond it they are forgotten
 METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
     "acquire_initial_token": ("scope", "now"),
     "refresh_token": ("token", "failure", "now", "latest="),
@@ -135,7 +133,7 @@ class StrategyLimit(Limit):
             token = self.strategy.refresh_token(token, failure, now, latest=latest)
         except RetryRefused as refused:
             if a_refusal(refused).reason is Reason.BUDGET_EXHAUSTED:
-                self._note_refusal(call, now)
+                note_exhausted(self._refused, call, call.request.origin, self._bucket(), now)
             raise refused from None
         self._refused.discard(call.request.origin)
         asked.token = a_token(token, call)
@@ -163,24 +161,10 @@ class StrategyLimit(Limit):
             call.notes.setdefault(PLUGIN_ERROR, error)
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        ours = self._bucket()
-        found: Iterable[tuple[str, tuple[str, ...], float]] = ours.readings(now) if ours else ()
-        return found
+        return readings_of(self._bucket(), now)
 
-    def _bucket(self) -> Any:
-        """The bucket of an AwsStandard; None of a strategy that is used by its interface alone."""
-        bucket = getattr(self.strategy, "bucket", None)
-        return bucket if isinstance(bucket, Locked) else None
-
-    def _note_refusal(self, call: Call, now: float) -> None:
-        """Have it emitted that the budget is exhausted, once until it allows a retry again."""
-        origin, ours = call.request.origin, self._bucket()
-        if origin not in self._refused:
-            if len(self._refused) >= MOST_ORIGINS:
-                self._refused.clear()
-            self._refused.add(origin)
-            facts = ours.in_force(origin, now) if ours else ("default", "local", None)
-            call.notes[LATER] = "budget_exhausted", origin, facts
+    def _bucket(self) -> object:
+        return getattr(self.strategy, "bucket", None)  # of an AwsStandard
 
     def __repr__(self) -> str:
         return repr(self.strategy)
