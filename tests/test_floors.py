@@ -288,7 +288,7 @@ def test_each_port_has_what_its_protocol_names() -> None:
     from forbear.adapters.urllib3.requests import RequestsPort
     from forbear.engine.port import AsyncPort, Port
 
-    set_at_construction = {"circuit_open_error", "deadline_exceeded"}
+    set_at_construction = {"backstop", "circuit_open_error", "deadline_exceeded"}
     for protocol, ports in (
         (Port, (SyncHttpxPort, RequestsPort, PoolPort)),
         (AsyncPort, (AsyncHttpxPort, AiohttpPort)),

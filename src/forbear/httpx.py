@@ -57,7 +57,7 @@ class DeadlineExceeded(Exceeded, httpx.TimeoutException):
 LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 
 
-class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
+class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx.BaseTransport):
     """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
     For example ``httpx.Client(transport=RetryTransport())``. This client ignores ``verify=``,
@@ -91,7 +91,7 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
         ) -> None: ...
 
 
-class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
+class AsyncRetryTransport(transports.AsyncRetrying, transports.Retrying, httpx.AsyncBaseTransport):
     """RetryTransport for ``httpx.AsyncClient``, on asyncio and trio, with the same options.
 
     And with ``hedge``. ``retry_if`` and ``before_attempt`` may be coroutine functions.

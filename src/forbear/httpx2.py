@@ -57,7 +57,7 @@ class DeadlineExceeded(Exceeded, httpx2.TimeoutException):
 LIBRARY = Library(httpx2, CircuitOpenError, DeadlineExceeded)
 
 
-class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
+class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx2.BaseTransport):
     """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
     For example ``httpx2.Client(transport=RetryTransport())``. This client ignores ``verify=``,
@@ -91,7 +91,7 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
         ) -> None: ...
 
 
-class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
+class AsyncRetryTransport(transports.AsyncRetrying, transports.Retrying, httpx2.AsyncBaseTransport):
     """RetryTransport for ``httpx2.AsyncClient``, on asyncio and trio, with the same options.
 
     And with ``hedge``. ``retry_if`` and ``before_attempt`` may be coroutine functions.

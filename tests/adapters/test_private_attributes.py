@@ -19,7 +19,6 @@ import requests
 import urllib3
 
 from forbear import FailureKind, RetryPolicy
-from forbear.adapters.httpx import bodies as httpx_streams
 from forbear.adapters.httpx import errors as httpx_errors
 from forbear.adapters.httpx import guard as httpx_guard
 from forbear.adapters.httpx import pools as httpx_pool
@@ -171,7 +170,7 @@ def test_headers_keep_their_lines_in_list(name):
     headers = lib.Headers([(b"Content-Length", b"5")])
     assert headers._list == [(b"Content-Length", b"content-length", b"5")]
     response = SimpleNamespace(headers=SimpleNamespace(raw=[(b"Content-Length", b"5")]))
-    assert httpx_streams.length_to_prefetch(SimpleNamespace(length_line=0), response) == 5
+    assert httpx_reading.length_to_prefetch(SimpleNamespace(length_line=0), response) == 5
 
 
 @library

@@ -21,7 +21,7 @@ from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, note_prefetch
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..engine.port import AsyncPort, Inspecting, Inspection, Response
+    from ..engine.port import Inspecting, Inspection, Response
     from ..engine.settings import Settings
 
 MOST_BYTES = 65_536
@@ -205,23 +205,8 @@ def read_body_hint(
     call.notes[BODY_HINT] = vendor_hint(vendors, port.status_of(response), kind, body)
 
 
-def inspect(port: Inspecting[Response], call: Call, response: Response) -> Response:
-    """Call ``retry_if`` with the response, and read a vendor's hint in its body."""
-    if is_asked(port.settings, call):
-        inspection = begin_inspection(port, call, response)
-        check_inspection(port.settings, inspection)
-        note_prefetch(call, inspection.prefetch_result)
-        call.notes[RETRY_IF] = inspection.answer
-    if wants_body_hint(call, port.status_of(response)):
-        inspection, body = inspection_for_hint(port, call, response), b""
-        with suppress(Exception):  # too long, too slow, broken, or not decoded
-            body = inspection.shown().read()
-        read_body_hint(port, call, inspection, body)
-    return response
-
-
-async def ainspect(
-    port: AsyncPort[Response], call: Call, response: Response
+async def inspect(
+    port: Inspecting[Response], call: Call, response: Response
 ) -> Response | DeadlineCut:
     """Call ``retry_if`` with the response, and read a vendor's hint in its body.
 
@@ -232,11 +217,12 @@ async def ainspect(
     if is_asked(port.settings, call):
         if inspection is None:
             inspection = begin_inspection(port, call, response)
-        if call.deadline_at == inf:
+        backstop = port.backstop
+        if call.deadline_at == inf or backstop is None:
             await await_result(port, inspection)
         else:
             seconds, is_over = call.deadline_at - port.settings.clock.monotonic(), True
-            with port.backstop.after(seconds + BACKSTOP):
+            with backstop.after(seconds + BACKSTOP):
                 await await_result(port, inspection)
                 is_over = False
             if is_over:
@@ -251,10 +237,10 @@ async def ainspect(
     return response
 
 
-async def await_result(port: AsyncPort[Response], inspection: Inspection) -> None:
+async def await_result(port: Inspecting[Response], inspection: Inspection) -> None:
     """Await the result of ``retry_if``, or the body that it wants to read."""
     try:
-        await await_coroutine(inspection)
+        await await_coroutine(port, inspection)
         # A plain function cannot await the body, so its first run ended where it wanted the body.
         # Now the body is read, and the function is called a second time from its start.
         if inspection.is_wanted:
@@ -265,16 +251,16 @@ async def await_result(port: AsyncPort[Response], inspection: Inspection) -> Non
                 inspection.error = error
             else:
                 call_retry_if(port.settings, inspection)
-            await await_coroutine(inspection)
+            await await_coroutine(port, inspection)
         check_inspection(port.settings, inspection)
     except BaseException:
         await port.close_unused(inspection.response)
         raise
 
 
-async def await_coroutine(inspection: Inspection) -> None:
+async def await_coroutine(port: Inspecting[Response], inspection: Inspection) -> None:
     try:
-        if hasattr(inspection.answer, "__await__"):
+        if port.backstop is not None and hasattr(inspection.answer, "__await__"):
             inspection.answer = await inspection.answer
     except Exception as error:
         inspection.answer, inspection.error = None, error

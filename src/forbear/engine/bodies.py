@@ -8,6 +8,7 @@ with the first body of which a part was read before the hand-over, or that is ha
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .calls import free_in_flight
@@ -54,6 +55,9 @@ class Releasing:
         finally:
             free_in_flight(self._notes)
 
+    def __del__(self) -> None:  # dropped without being closed, or interrupted while it was made
+        free_in_flight(getattr(self, "_notes", {}))
+
 
 class Broken:
     """A body that breaks when it is read.
@@ -98,7 +102,8 @@ async def read_briefly(
                 break
         return pieces, LATE
     except Exception as error:
-        await live.close()
+        with suppress(Exception):
+            await live.close()
         return pieces, error
 
 

@@ -172,9 +172,16 @@ class Inspection(Protocol):
 
 
 class Inspecting(Protocol[Seen_contra]):
-    """A port whose library can show a copy of a response to ``retry_if``."""
+    """A port whose library can show a copy of a response to ``retry_if``.
+
+    Attributes:
+        backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
+    """
 
     settings: Settings
+
+    @property
+    def backstop(self) -> Backstop | None: ...
 
     def inspection_of(
         self, request: Any, response: Seen_contra, deadline_at: float, prefetched: Prefetched | None
@@ -184,15 +191,14 @@ class Inspecting(Protocol[Seen_contra]):
 
     def status_of(self, response: Seen_contra) -> int: ...
 
+    async def close_unused(self, response: Seen_contra) -> None: ...
+
 
 class AsyncPort(Port[Response], Inspecting[Response], Protocol[Response]):
-    """The port of an asynchronous transport.
+    """The port of an asynchronous transport."""
 
-    Attributes:
-        backstop: It cuts what outlives the deadline.
-    """
-
-    backstop: Backstop
+    @property
+    def backstop(self) -> Backstop: ...
 
 
 class Sendable(Protocol):

@@ -295,9 +295,9 @@ class AiohttpPort:
         return Inspection(self.backstop, response, ends_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
-        from ...addons.inspection import ainspect  # the option has loaded it
+        from ...addons.inspection import inspect  # the option has loaded it
 
-        return await ainspect(self, call, response)
+        return await inspect(self, call, response)
 
     def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
         status: int = response.status

@@ -2,63 +2,83 @@
 
 A small body of known length is read whole inside the loop, so that a broken one is a failure like
 any other. What came with its head cannot break, so it is left where it is. A failed response is
-drained, if that takes little time. All is read through the library's own stream, whose place in the
-response the bytes then take.
+drained, if that takes little time. All is read through reading.py. ``Replaced`` is the stream that
+then takes the place of the library's own, and gives what a source reads.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
-from math import inf
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
 from ...core.headers.fields import begins_events
+from ...engine.bodies import read_briefly
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from ...engine.reading import (
-    DRAIN_BYTES,
-    WHOLE,
-    Ending,
-    PrefetchResult,
-    aread_pieces,
-    is_endless,
-    read_pieces,
-)
-from .reading import AsyncReading, Reading, arrived, bounded_reads, break_off, finish, unread
+from ...engine.frames import let_signals_through
+from ...engine.loop import drive
+from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, PrefetchResult, is_endless
+from .errors import own_error
+from .reading import LENGTH, arrived, length_to_prefetch, unread
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from typing import Self
 
     from httpx import Request, Response
 
-    from .types import AsyncHttpxPort, HttpxPort, Sent
+    from ...engine.outgoing import Outgoing
+    from ...engine.reading import Ending, Live, Source
+    from .types import HttpxPort
 
-UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
-LENGTH = b"content-length"
-FRAMING = (LENGTH, b"transfer-encoding")
 EMPTY = -1  # no number of bytes
 
 
-def length_to_prefetch(port: HttpxPort, response: Response) -> int:
-    """Return the length that the head declares; if it declares none, more than is ever prefetched.
+class ReplacedBody:
+    """The body of a response that the caller reads from a source; its errors are the library's."""
 
-    Where the body really ends, the library decides.
-    """
-    try:
-        _, name, value = response.headers._list[port.length_line]
-    except (AttributeError, IndexError):
-        name = value = b""
-    if name not in FRAMING:
-        lines = response.headers.raw
-        places = [i for i, line in enumerate(lines) if line[0].lower() in FRAMING]
-        if not places:
-            return UNKNOWN
-        port.length_line = places[0]
-        name, value = lines[places[0]]
-    try:
-        return int(value) if name.lower() == LENGTH and value.isdigit() else UNKNOWN
-    except ValueError:  # thousands of digits
-        return UNKNOWN
+    _forbear_sends = True
+
+    def __init__(self, port: HttpxPort, source: Source) -> None:
+        self._module, self.stream = port.library.module, source
+
+
+class Replaced(ReplacedBody):
+    """That of a synchronous response."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            piece = drive(self.stream.read())
+        except Exception as error:
+            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
+        if not piece:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        drive(self.stream.close())
+
+
+class AsyncReplaced(ReplacedBody):
+    """That of an asynchronous response. No generator: trio complains of unfinished ones."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await self.stream.read()
+        except Exception as error:
+            raise own_error(error, self._module)  # noqa: B904
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        await self.stream.close()
 
 
 def has_arrived(port: HttpxPort, response: Response) -> bool:
@@ -96,133 +116,79 @@ def left_unread(response: Response, length: int) -> PrefetchResult:
     return WHOLE
 
 
-def bounded_by_deadline(response: Response, outgoing: Sent) -> AbstractContextManager[object]:
-    """Let each read of a body end by the deadline of the call, if it has one."""
-    if outgoing is None or outgoing.deadline_at == inf:
-        return nullcontext()
-    return bounded_reads(response, outgoing.timeouts.left_to_read)
-
-
-# The two flavours differ in ``await`` only; a change in one belongs in the other.
-
-
-def prefetch_body(
-    port: HttpxPort, request: Request, response: Any, outgoing: Sent
+async def prefetch_body(
+    port: HttpxPort, request: Request, response: Response, outgoing: Outgoing | None
 ) -> PrefetchResult:
     """Read a small body; return how that ended, None for a larger one.
 
     Args:
         port: Of the transport.
-        request: As the caller made it, or as it was sent.
+        request: As the caller made it.
         response: The response; what was read takes the place of its body.
         outgoing: What was sent in the request's place, if anything was.
     """
     length = length_to_prefetch(port, response)
+    sent = request if outgoing is None else outgoing.request
     if port.awaits_events:
         from .streams import await_first_event, begin_stream  # loaded with the option
 
-        start = begin_stream(port, request, response, outgoing)
+        start = begin_stream(port, sent, response, outgoing)
         if start is not None:
-            return await_first_event(port, response, outgoing, start)
+            return await await_first_event(port, sent, response, start)
     if length > port.prefetch or response.is_closed:  # closed: a transport below has read it
         return None
     if arrived(response.stream) == length:
         return left_unread(response, length)
     if not is_prefetched(response):
         return None
-    return read_whole(port, response, outgoing)
+    return await read_whole(port, sent, response)
 
 
-def read_whole(port: HttpxPort, response: Any, outgoing: Sent = None) -> PrefetchResult:
-    """Read a body to its end; return WHOLE, or what broke it.
-
-    The deadline is checked after each piece too, since a peer may keep dripping them.
-    """
-    stream, now = response.stream, port.clock.monotonic
-    ends_at = inf if outgoing is None else outgoing.deadline_at
-    reading = Reading(stream)
-    try:
-        with bounded_by_deadline(response, outgoing):
-            ending = read_pieces(reading, lambda _: now() < ends_at)
-        if ending is not WHOLE:
-            raise DeadlineCut
-        stream.close()
-    except Exception as error:
+async def read_whole(port: HttpxPort, request: Request, response: Response) -> PrefetchResult:
+    """Read a body to its end, by the deadline; return WHOLE, or what broke it."""
+    live = port.live(request, response)
+    pieces, ending = await read_briefly(live, lambda _, received: True)
+    if ending is LATE:
+        ending = DeadlineCut()
         with suppress(Exception):
-            stream.close()
-        return break_off(port, response, reading.pieces, error)
-    response.stream = port.byte_stream(b"".join(reading.pieces))
-    return WHOLE
+            await live.close()
+    return await read_so_far(port, response, live, pieces, ending)
 
 
-def drain(port: HttpxPort, response: Response, seconds: float) -> list[bytes] | None:
-    """Read what is left of a body, and close it.
+async def drain(
+    port: HttpxPort, request: Request, response: Response, seconds: float
+) -> list[bytes] | None:
+    """Read what is left of a body within so many seconds, and close it.
 
-    None: that is too much, or takes too long, so what was read is put back in front of the rest.
+    None: that is too much, or takes too long, so what was read is put back in front of the rest; or
+    it has broken, and how the body of a failed response ends does not matter.
     """
-    now, stream = port.clock.monotonic, response.stream
-    ends_at, reading = now() + seconds, Reading(stream)
-    with bounded_reads(response, lambda: ends_at - now()):
-        ending = read_pieces(reading, lambda read: read <= DRAIN_BYTES and now() < ends_at)
-    if ending is not WHOLE:
-        response.stream = port.streams.put_back(reading.pieces, stream, reading.rest)
-        return None
-    stream.close()  # type: ignore[union-attr]
-    return reading.pieces
+    stream: Any = response.stream
+    if type(stream) is port.byte_stream:
+        return list(stream)
+    live = port.live(request, response, SYSTEM_CLOCK.true_monotonic() + seconds)
+    pieces, ending = await read_briefly(live, lambda _, received: received <= DRAIN_BYTES)
+    ending = await read_so_far(port, response, live, pieces, ending)
+    return pieces if ending is WHOLE else None
 
 
-async def aprefetch_body(
-    port: AsyncHttpxPort, request: Request, response: Any, outgoing: Sent
-) -> PrefetchResult:
-    """Do as ``prefetch_body``."""
-    length = length_to_prefetch(port, response)
-    if port.awaits_events:
-        from .streams import aawait_first_event, begin_stream
-
-        start = begin_stream(port, request, response, outgoing)
-        if start is not None:
-            return await aawait_first_event(port, response, outgoing, start)
-    if length > port.prefetch or response.is_closed:  # closed: a transport below has read it
-        return None
-    if arrived(response.stream) == length:
-        return left_unread(response, length)
-    if not is_prefetched(response):
-        return None
-    return await aread_whole(port, response, outgoing)
-
-
-async def aread_whole(port: HttpxPort, response: Any, outgoing: Sent = None) -> PrefetchResult:
-    """Do as ``read_whole``."""
-    stream, now = response.stream, port.clock.monotonic
-    ends_at = inf if outgoing is None else outgoing.deadline_at
-    reading = AsyncReading(stream)
-    try:
-        with bounded_by_deadline(response, outgoing):
-            ending = await aread_pieces(reading, lambda _: now() < ends_at)
-        if ending is not WHOLE:
-            raise DeadlineCut
-        await stream.aclose()
-    except Exception as error:
-        with suppress(Exception):
-            await stream.aclose()
-            await finish(stream, reading.rest)
-        return break_off(port, response, reading.pieces, error)
-    response.stream = port.byte_stream(b"".join(reading.pieces))
-    return WHOLE
-
-
-async def adrain(port: AsyncHttpxPort, response: Response, seconds: float) -> list[bytes] | None:
-    """Do as ``drain``; a transport that is not the library's own is cut from outside."""
-    now, stream = port.clock.monotonic, response.stream
-    ends_at, reading = now() + seconds, AsyncReading(stream)
-    ending: Ending | None = None
-    with (
-        bounded_reads(response, lambda: ends_at - now()) as is_bounded,
-        nullcontext() if is_bounded else port.backstop.after(seconds),
-    ):
-        ending = await aread_pieces(reading, lambda read: read <= DRAIN_BYTES and now() < ends_at)
-    if ending is not WHOLE:
-        response.stream = port.streams.put_back(reading.pieces, stream, reading.rest)
-        return None
-    await stream.aclose()  # type: ignore[union-attr]
-    return reading.pieces
+async def read_so_far(
+    port: HttpxPort,
+    response: Any,
+    live: Live,
+    pieces: list[bytes],
+    ending: Ending | Exception,
+) -> Ending | Exception:
+    """Let a response give what was read of its body; return how the reading has ended."""
+    if ending is WHOLE:
+        try:
+            await live.close()
+            response.stream = port.byte_stream(b"".join(pieces))
+            return WHOLE
+        except Exception as error:
+            ending = error
+    if isinstance(ending, Exception):
+        let_signals_through(ending)
+        ending = own_error(ending, port.library.module)
+    port.put_back(response, live, pieces, ending)
+    return ending

@@ -6,22 +6,19 @@ Loaded with the first call that has a time limit of ours.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...core.outcome import FailureKind
 from ...engine.calls import body_is_late
-from ...engine.clock import BACKSTOP
 from ...engine.errors import EARLY, DeadlineCut
-from .reading import bounded
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from httpx import Response
+    from collections.abc import Callable, Mapping
 
     from ...core.call import Call
     from ...engine.clock import Clock
+    from ...engine.reading import Source
     from .types import HttpxPort
 
 NO_PHASES: frozenset[str] = frozenset()
@@ -102,13 +99,6 @@ class Timeouts(dict[str, float | None]):
     def left(self) -> float:
         return self.deadline_at - self.clock.monotonic()
 
-    def left_to_read(self) -> float:
-        """Seconds for a read of a body that is prefetched."""
-        left, own = self.left(), dict.get(self, "read")
-        if own is None or left < own:
-            self._shortened |= {"read"}
-        return left
-
     def is_over(self) -> bool:
         return self.left() <= EARLY
 
@@ -132,90 +122,26 @@ class AsyncTimeouts(Timeouts):
             await self.trace(event, info)
 
 
-class Bounding:
-    """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
-
-    _forbear_sends = True
+class Bounded:
+    """A source under ``forbear.deadline``: timeouts of a body become DeadlineExceeded."""
 
     def __init__(
-        self, port: HttpxPort, stream: Any, timeouts: Timeouts, begin: Callable[[], Call]
+        self, port: HttpxPort, stream: Source, timeouts: Timeouts, begin: Callable[[], Call]
     ) -> None:
-        self._port = port
-        self._stream = stream
-        self._timeouts = timeouts
+        self.stream = stream
+        self._port, self._timeouts = port, timeouts
         self._begin = begin  # makes the call of the response
 
-    def _exceeded(self, error: str = "DeadlineExceeded") -> Exception:
-        return body_is_late(self._port, self._begin(), error)
-
-    def _fail(self, error: Exception) -> NoReturn:
-        if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            raise self._exceeded(type(error).__name__) from error
-        raise error
-
-
-class DeadlineReads:
-    """The body of a synchronous response each of whose reads ends by the deadline.
-
-    httpcore asks for the read timeout once, when the body begins, so a peer that stalls later could
-    exceed the deadline by that much. Therefore the ``read`` of the connection is bounded by the
-    time left, until the body is closed. Over HTTP/2 httpcore asks before each read.
-    """
-
-    _forbear_sends = True
-
-    def __init__(self, response: Response, timeouts: Timeouts) -> None:
-        self._stream: Any = response.stream
-        self._httpcore_stream = getattr(response.stream, "_httpcore_stream", None)  # of the library
-        self._connection = connection = response.extensions["network_stream"]
-        connection.read = bounded(connection.read, timeouts.left)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream)
-
-    def close(self) -> None:
-        vars(self._connection).pop("read", None)
-        self._stream.close()
-
-
-class Bounded(Bounding):
-    """The body of a synchronous response."""
-
-    def __iter__(self) -> Iterator[bytes]:
+    async def read(self) -> bytes:
         try:
-            for chunk in self._stream:
-                if self._timeouts.left() <= 0:
-                    self._stream.close()
-                    raise self._exceeded()
-                yield chunk
+            return await self.stream.read()
         except Exception as error:
-            self._fail(error)
+            name = type(error).__name__
+            if isinstance(error, DeadlineCut):
+                raise body_is_late(self._port, self._begin()) from None
+            if "Timeout" in name and self._timeouts.is_over():
+                raise body_is_late(self._port, self._begin(), name) from error
+            raise
 
-    def close(self) -> None:
-        self._stream.close()
-
-
-class AsyncBounded(Bounding):
-    """The body of an asynchronous response."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        import anyio
-
-        chunks = self._stream.__aiter__()
-        while True:
-            chunk: bytes | None = None
-            with anyio.CancelScope(
-                deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP
-            ):
-                try:
-                    chunk = await chunks.__anext__()
-                except StopAsyncIteration:
-                    return
-                except Exception as error:
-                    self._fail(error)
-            if chunk is None:  # the scope has cancelled, and absorbed the cancellation
-                raise self._exceeded()
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    async def close(self) -> None:
+        await self.stream.close()

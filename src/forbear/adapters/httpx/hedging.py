@@ -33,7 +33,7 @@ from ...engine.frames import drop_frames
 from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
-from .bodies import aprefetch_body
+from .bodies import prefetch_body
 from .pools import aclose_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
 
@@ -578,7 +578,7 @@ class Hedging:
         question = call.notes[INSPECTION] = finished.question
         if port.should_prefetch(outcome, call.policy):
             original = call.request.original
-            note_prefetch(call, await aprefetch_body(port, original, outcome, call.outgoing))
+            note_prefetch(call, await prefetch_body(port, original, outcome, call.outgoing))
             if question is not None:
                 question.prefetch_result = call.prefetch_result
         return outcome

@@ -1,6 +1,7 @@
-"""Port for the httpx family: how a call is prepared, classified and handed over, without I/O.
+"""Port for the httpx family: how a call is prepared, sent, classified and handed over.
 
-One class for both libraries; transport.py adds what each flavour sends and reads.
+One class for both libraries and both flavours. What may do I/O is a coroutine, which suspends in
+the asynchronous flavour alone; transport.py adds the few methods in which the flavours differ.
 """
 
 from __future__ import annotations
@@ -8,33 +9,50 @@ from __future__ import annotations
 from functools import cached_property, partial
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.call import IN_FLIGHT, RETRY_IF, SETTING
+from ...core.call import IN_FLIGHT, KEPT, RETRY_IF, SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
+from ...engine.bodies import Broken, PutBack, Releasing, rest_of
 from ...engine.calls import (
     call_after_first,
     call_of,
+    cancelled,
     conclude,
     end_attempt,
+    expired,
+    next_request,
     note_success,
+    sent_request,
     too_late,
+    wants_status_error,
     with_story,
 )
 from ...engine.errors import ConsumedBody, classify_status, has_error_event, note_quotas
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE, is_endless
-from ...engine.settings import OFF
-from .bodies import UNKNOWN, length_to_prefetch
-from .errors import classify, is_inside, own_error, status_error
-from .request import (
-    BODY,
-    HOP,
-    HttpxRequest,
-    origin_of_url,
-    with_lines,
+from ...engine.frames import let_signals_through
+from ...engine.loop import run
+from ...engine.reading import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    WHOLE,
+    is_endless,
+    note_prefetch,
 )
+from ...engine.settings import OFF
+from .bodies import (
+    AsyncReplaced,
+    Replaced,
+    ReplacedBody,
+    drain,
+    has_arrived,
+    prefetch_body,
+    read_whole,
+)
+from .errors import classify, is_inside, own_error, status_error
+from .reading import UNKNOWN, AsyncLive, LiveBody, SyncLive, length_to_prefetch
+from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,28 +63,77 @@ if TYPE_CHECKING:
 
     from ...core.call import Call, Prefetched
     from ...core.policy import RetryPolicy
+    from ...engine.alarms import Backstop
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.port import Inspection
+    from ...engine.reading import Ending, Live, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .deadlines import Timeouts
     from .guard import Guard
-    from .putback import PuttingBack
     from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
 
 
+class Kinds(NamedTuple):
+    """What a flavour names or makes."""
+
+    is_async: bool
+    base: str  # the library's class of transports
+    default: str  # the one that is made if none is given
+    method: str
+    stream: str  # the library's class of streams
+    live: type[LiveBody]
+    replaced: type[ReplacedBody]
+
+
+SYNC = Kinds(
+    False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream", SyncLive, Replaced
+)
+ASYNC = Kinds(
+    True, "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request", "AsyncByteStream",
+    AsyncLive, AsyncReplaced,
+)  # fmt: skip
+NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
+
+
+class First:
+    """A first attempt that was sent before there was a call.
+
+    Attributes:
+        held: Its outcome, until the call has that; then the response that the call returns.
+        call: The call, from then on.
+    """
+
+    __slots__ = ("call", "context", "held", "outgoing", "request", "started_at")
+
+    def __init__(
+        self,
+        request: Request,
+        outgoing: Outgoing | None,
+        started_at: float,
+        context: CallContext | None,
+        outcome: Any,
+    ) -> None:
+        self.request, self.outgoing = request, outgoing
+        self.started_at, self.context = started_at, context
+        self.held = [outcome]
+        self.call: Call | None = None
+
+    def facts(self) -> tuple[Request, Outgoing | None, float, CallContext | None]:
+        return self.request, self.outgoing, self.started_at, self.context
+
+
 class HttpxPort:
-    """The part of a port that does no input or output.
+    """The part of a port that both flavours share.
 
     Attributes:
         inner: The transport that sends.
         inner_is_default: No inner transport was given.
         awaits_events: The first event of a stream is waited for.
         prefetches: Bodies are prefetched or watched.
-        trusts_heads: What has come with its head is good.
         length_line: Index of the line with the length, in the head of the last response.
         client: A weak reference to the client that was wrapped, whose jar keeps the cookies of
             failed responses; None: no client is known.
@@ -75,21 +142,23 @@ class HttpxPort:
     body_name = "stream"
     _has_warned = False  # of httpx-retries
 
-    def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
+    kinds: Kinds
+
+    def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
         settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.library = library
-        self.streams = streams
         self.inner = inner
         self.inner_is_default = False
         self.byte_stream = library.byte_stream
-        self.ready = library.ready
+        self.replaced = self.stream_of(self.kinds.replaced)
+        # Streams that stay as they are: read already, or watched by a forbear transport below.
+        self.ready = {self.byte_stream, self.replaced}
         self.prefetch = settings.prefetch
         self.awaits_events = settings.event_streams is not None
         self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
-        self.trusts_heads = self.prefetches and not self.awaits_events
         self.length_line = 0
         self.client: ref[Any] | None = None
 
@@ -145,21 +214,32 @@ class HttpxPort:
         return outgoing
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
-        from .guard import Guard
+        from . import guard
 
-        if isinstance(body, Guard):  # of a forbear above us
+        if isinstance(body, guard.Guard):  # of a forbear above us
             return body
         known: Guard | None = request.extensions.get(BODY)
         if known is not None and known.covers(body):
             known.was_sent = True
             return known  # it knows what earlier calls have read
-        return self.streams.guard(body, self.settings.body_buffer)
+        kind = guard.AsyncBodyGuard if self.kinds.is_async else guard.BodyGuard
+        made: Guard = self.stream_of(kind)(body, self.settings.body_buffer)
+        return made
+
+    def stream_of(self, kind: type) -> Any:
+        return self.library.made(kind, self.kinds.stream)
+
+    @cached_property
+    def timeouts(self) -> type[Timeouts]:
+        from . import deadlines
+
+        return deadlines.AsyncTimeouts if self.kinds.is_async else deadlines.Timeouts
 
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline, in a copy."""
         outgoing.request = outgoing.pristine = self.copied(outgoing.pristine)
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
-        timeouts = self.streams.timeouts(extensions.get("timeout") or ())
+        timeouts = self.timeouts(extensions.get("timeout") or ())
         outgoing.timeouts = extensions["timeout"] = timeouts
         timeouts.begin(self.clock, deadline_at, extensions.get("trace"))
         if outgoing.policy.attempt_timeout is not None:
@@ -202,6 +282,31 @@ class HttpxPort:
 
     # Each attempt.
 
+    if TYPE_CHECKING:  # of each flavour
+
+        @property
+        def backstop(self) -> Backstop | None: ...
+        async def sleep(self, seconds: float, call: Call) -> bool: ...
+        async def run_hook(self, call: Call) -> None: ...
+        async def close_idle(self, call: Call, error: Exception) -> None: ...
+        async def transmit(self, call: Call, request: Request) -> Response: ...
+        async def close_unused(self, response: Response | Exception | None) -> None: ...
+
+    async def send(self, call: Call) -> Response:
+        request = next_request(self, call)
+        now = self.clock.monotonic()  # after the hook, which may have taken long
+        if now >= call.deadline_at:
+            raise expired(self, call)
+        call.sending(now)
+        try:
+            response = await self.transmit(call, request)
+        except ConsumedBody as error:
+            raise self.consumed(call.outgoing, error, first=not call.history) from None
+        if call.rest is None and self.should_prefetch(response, call.policy):
+            original = call.request.original
+            note_prefetch(call, await prefetch_body(self, original, response, call.outgoing))
+        return response
+
     def consumed(self, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool) -> Exception:
         """The library's error for a body that would have been read a second time."""
         assert outgoing is not None  # only a guard raises it
@@ -224,39 +329,65 @@ class HttpxPort:
             and policy is not OFF
         )
 
-    def accept_first(
-        self,
-        request: Request,
-        response: Response,
-        outgoing: Outgoing | None,
-        started_at: float,
-        context: CallContext | None,
-    ) -> None:
-        """End a call whose first response is below 300, with its whole body."""
-        if outgoing is not None and outgoing.timeouts is not None:
-            if outgoing.reads_until == inf:
-                outgoing.timeouts.reopen(inf)
-            else:
-                begin = partial(call_of, self, request, outgoing, started_at, context)
-                self.reopen(outgoing, response, begin)
+    async def go_on(self, first: First) -> Any:
+        """Go on with a call whose first attempt was sent before there was a call."""
+        held, outgoing = first.held, first.outgoing
+        prefetch: PrefetchResult = None
+        try:
+            if isinstance(held[0], ConsumedBody):
+                held[0] = self.consumed(outgoing, held[0], first=True)
+            elif not isinstance(held[0], Exception):
+                prefetch = await self.receive_first(first, held[0])
+                if held[0].status_code < 300 and not isinstance(prefetch, Exception):
+                    self.accept_first(first, held[0], is_whole=prefetch is WHOLE)
+                    return held[0]
+        except Exception as error:
+            held[0] = error
+        except BaseException:
+            cancelled(self.settings, call_of(self, *first.facts()))
+            raise
+        call = first.call = call_after_first(self, *first.facts())
+        if prefetch is not None:
+            note_prefetch(call, prefetch)
+            prefetch = None
+        call.live = held.pop()
+        return await run(call, self, held)
+
+    async def receive_first(self, first: First, response: Response) -> PrefetchResult:
+        outgoing = first.outgoing
+        if response.status_code < 300:
+            if not self.prefetches or type(response.stream) in self.ready:
+                return WHOLE
+        elif not self.should_prefetch(
+            response, self.settings.policy if outgoing is None else outgoing.policy
+        ):
+            return None
+        return await prefetch_body(self, first.request, response, outgoing)
+
+    async def let_go(self, outcome: Any, first: First | None) -> None:
+        """Close what the caller does not get."""
+        await self.close_unused(outcome)
+        if first is not None:
+            for response in first.held:
+                await self.close_unused(response)
+            if first.call is not None:
+                await self.close_unused(first.call.live)
+
+    def accept_first(self, first: First, response: Response, *, is_whole: bool) -> None:
+        """End a call whose first response is below 300."""
+        outgoing = first.outgoing
+        begin = partial(call_after_first, self, *first.facts())
+        if outgoing is None:
+            if not is_whole:
+                self._watch_body(first.request, response, begin)
+        else:
+            if not is_whole and outgoing.policy is not OFF:
+                self._watch_body(outgoing.request, response, begin)
+            self.reopen(outgoing, response, begin)
         settings = self.settings
         if not (settings.is_plain and settings.limits.shared.quiet):
-            origin, status = origin_of_url(request.url), response.status_code
-            note_success(settings, request.method, origin, status, started_at)
-
-    def stream_first(
-        self,
-        request: Request,
-        response: Response,
-        outgoing: Outgoing | None,
-        started_at: float,
-        context: CallContext | None,
-    ) -> None:
-        """End a call whose first response is below 300, while its body is still to come."""
-        if outgoing is None or outgoing.policy is not OFF:
-            begin = partial(call_after_first, self, request, outgoing, started_at, context)
-            self._watch_body(request, response, begin)
-        self.accept_first(request, response, outgoing, started_at, context)
+            origin, status = origin_of_url(first.request.url), response.status_code
+            note_success(settings, first.request.method, origin, status, first.started_at)
 
     def status_of(self, response: Response) -> int:
         return response.status_code
@@ -268,7 +399,17 @@ class HttpxPort:
         deadline_at: float,
         prefetched: Prefetched | None,
     ) -> Inspection:
-        return self.streams.inspection(self, request, response, deadline_at, prefetched)
+        from .inspection import Inspection  # the option has loaded it
+
+        return Inspection(self, request, response, deadline_at, prefetched)
+
+    async def inspect(self, call: Call, response: Response) -> Response | Exception:
+        from ...addons.inspection import inspect  # the option has loaded it
+
+        if call.prefetch_result is WHOLE and has_arrived(self, response):
+            # So that a plain function can read it, and is not called a second time for it.
+            await read_whole(self, sent_request(call), response)
+        return await inspect(self, call, response)
 
     # After each attempt.
 
@@ -342,6 +483,34 @@ class HttpxPort:
         core = import_module(self.library.roots[1])
         return getattr(self.inner, "_pool", None), core.URL(call.sent_to).origin
 
+    # Bodies.
+
+    def live(self, request: Request, response: Response, ends_at: float = inf) -> LiveBody:
+        """The source of a response to a request, as that was sent."""
+        return self.kinds.live(self, request, response, ends_at)
+
+    def surround(
+        self, request: Request, response: Response, make: Callable[[Source], Source]
+    ) -> None:
+        """Let the caller read a body through a source around its own."""
+        source = self.source_of(request, response)
+        response.stream = self.replaced(self, make(source))
+
+    def put_back(
+        self, response: Any, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> None:
+        """Put what was read in front of the rest, or of the error that broke the body."""
+        live.ends_at = inf
+        again = self.stream_error("the body has broken before")
+        response.stream = self.replaced(self, rest_of(pieces, ending, live, again))
+
+    def source_of(self, request: Request, response: Response) -> Source:
+        stream: Any = response.stream
+        if type(stream) is self.replaced:
+            source: Source = stream.stream
+            return source
+        return self.live(request, response)
+
     def is_quick(self, call: Call, response: Response) -> bool:
         """May the rest of a failed response be worth reading?"""
         if call.prefetch_result is not None and call.prefetch_result is not WHOLE:
@@ -354,7 +523,9 @@ class HttpxPort:
 
     def was_begun(self, stream: Any) -> bool:
         """Was a part of a body read, and is the rest still to come?"""
-        return type(stream) is vars(self.streams).get("put_back") and stream.rest is not None
+        if type(stream) is not self.replaced:
+            return False
+        return isinstance(stream.stream, PutBack) and not isinstance(stream.stream.stream, Broken)
 
     def is_long(self, response: Response) -> bool:
         """Is a body longer than what is drained, or kept of a held call?"""
@@ -362,25 +533,45 @@ class HttpxPort:
         if type(stream) is self.byte_stream:
             return False
         if self.was_begun(stream):
-            return sum(map(len, stream.pieces)) > DRAIN_BYTES
+            return sum(map(len, stream.stream.pieces)) > DRAIN_BYTES
         return DRAIN_BYTES < length_to_prefetch(self, response) < UNKNOWN
 
-    def empty(self, call: Call, response: Response, body: list[bytes] | None) -> None:
-        """Let a response that is kept hold no connection; no body: not all of it came."""
-        stream: Any = response.stream
-        if body is None and has_error_event(call, response.status_code):
-            stream.rest = None  # the event has been read
-            return
-        response.stream = self.byte_stream(b"".join(body or ()))
-        if body is None:
-            for name in ("Content-Length", "Content-Encoding", "Transfer-Encoding"):
-                response.headers.pop(name, None)
+    async def discard(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response if that is little and quick, then close it.
 
-    def seconds_to_read(self, call: Call) -> float:
-        """Seconds to read a failed response: longer would cost more than a new connection."""
-        if call.deadline_at == inf:
-            return DRAIN_SECONDS
-        return min(DRAIN_SECONDS, call.deadline_at - self.clock.monotonic())
+        Returns:
+            The raw body, if all of it came.
+        """
+        body = await self.drain(call, response)
+        try:
+            if body is None:  # Response.close() costs as much as a third of a retry
+                await self.source_of(sent_request(call), response).close()
+        except Exception as error:  # the response has failed: how its body ends does not matter
+            let_signals_through(error)
+        return body
+
+    async def drain(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response, if that is little and quick."""
+        if not self.is_quick(call, response):
+            return None
+        seconds = min(DRAIN_SECONDS, call.deadline_at - self.clock.monotonic())
+        return await drain(self, sent_request(call), response, seconds)
+
+    async def keep(self, call: Call, response: Response) -> bool:
+        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        call.notes[KEPT] = response
+        body = await self.drain(call, response)
+        if self.is_long(response):
+            return False
+        if body is None:
+            stream: Any = response.stream
+            is_event = has_error_event(call, response.status_code)
+            body = list(stream.stream.pieces) if is_event else []  # the event has been read
+            await self.close_unused(response)
+            for name in () if is_event else NAMES_OF_BODY:
+                response.headers.pop(name, None)
+        response.stream = self.byte_stream(b"".join(body))  # which holds no connection
+        return True
 
     # The end.
 
@@ -399,6 +590,19 @@ class HttpxPort:
     def note_error(self, call: Call, error: Exception) -> None:
         """Nothing: the client does not act on errors."""
 
+    async def hand_over(self, call: Call, response: Response) -> Response:
+        if call.rest is not None:
+            return self.rest(call, response)
+        self.finish(call, response)
+        if wants_status_error(call):
+            body = await self.discard(call, response)
+            # No name for the error: its traceback would hold the frame that holds it, and the cycle
+            # would keep the response until the garbage collector runs.
+            raise self.status_error(call, response, body)
+        if IN_FLIGHT in call.notes:
+            self.keep_in_flight(call, response)
+        return response
+
     def finish(self, call: Call, response: Response) -> None:
         """Do everything about a hand-over that needs no I/O."""
         outgoing = call.outgoing
@@ -413,7 +617,7 @@ class HttpxPort:
             mark_redirect(call, response)
         may_break = call.prefetch_result is not WHOLE and call.stop is None
         if self.prefetches and may_break and call.policy is not OFF:
-            self._watch_body(call.request.original, response, lambda: call)
+            self._watch_body(sent_request(call), response, lambda: call)
         if outgoing is not None:
             if outgoing.guard is not None and response.status_code >= 300:
                 call.request.original.extensions[BODY] = outgoing.guard
@@ -428,15 +632,21 @@ class HttpxPort:
         if is_download or begins_events(response.status_code, response.headers.raw):
             from .resume import watch_body
 
-            watch_body(self, response, begin)
+            watch_body(self, request, response, begin)
 
     def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
         """Let a body that the caller streams run under ``forbear.deadline`` alone."""
         timeouts = outgoing.timeouts
         if timeouts is not None:
             timeouts.reopen(outgoing.reads_until)
-            if outgoing.reads_until != inf:
-                response.stream = self.streams.bounded(self, response.stream, timeouts, begin)
+            if outgoing.reads_until != inf and type(response.stream) is not self.byte_stream:
+                from .deadlines import Bounded
+
+                self.surround(
+                    outgoing.request,
+                    response,
+                    lambda source: Bounded(self, source, timeouts, begin),
+                )
 
     def request_rest(self, call: Call, lines: Lines) -> None:
         from ...engine.prepare import pristine_of, request_rest
@@ -461,10 +671,11 @@ class HttpxPort:
             endless = is_endless(response.headers.get("content-type"), response.status_code)
         notes = end_attempt(call, endless=endless)
         if notes is not None:
-            response.stream = self.streams.releasing(stream, notes)
+            self.surround(sent_request(call), response, lambda source: Releasing(source, notes))
 
     def rest(self, call: Call, response: Response) -> Response:
         """Return the rest of a body, or what came in its place."""
+        self.surround(sent_request(call), response, lambda source: source)
         if IN_FLIGHT in call.notes:
             self.keep_in_flight(call, response)
         return response
@@ -505,55 +716,12 @@ class Library:
         self.deadline_exceeded = deadline_exceeded
         self.own = module.HTTPTransport, module.AsyncHTTPTransport
         self.byte_stream: type[ByteStream] = module.ByteStream
-        # Streams that stay as they are: read already, or watched by a forbear transport below.
-        self.ready: set[type] = {self.byte_stream}
-        self.sync = Streams(module, "Sync", self.ready)
-        self.asynchronous = Streams(module, "Async", self.ready)
+        self._made: dict[type, type] = {}
 
-
-# Ours of each library, each with the module and the name of the part that is not the library's. The
-# libraries insist on streams and responses of their own classes.
-KINDS = {
-    "bounded": ("deadlines", "Bounded"),
-    "deadline_reads": ("deadlines", "DeadlineReads"),
-    "guard": ("guard", "BodyGuard"),
-    "inspection": ("inspection", "Inspection"),
-    "put_back": ("putback", "PutBack"),
-    "resuming": ("resume", "Resuming"),
-    "shown": ("inspection", "Shown"),
-    "releasing": ("slots", "Releasing"),
-    "timeouts": ("deadlines", "Timeouts"),  # which is a class as it is
-}
-
-
-class Streams:
-    """Our classes of one flavour of one library; each is made when it is first needed."""
-
-    if TYPE_CHECKING:
-        bounded: Any
-        deadline_reads: Any  # of the synchronous flavour
-        guard: type[Guard]
-        inspection: Callable[..., Inspection]
-        put_back: type[PuttingBack]
-        resuming: Any
-        shown: Any  # the response that ``retry_if`` is shown
-        releasing: Any
-        timeouts: type[Timeouts]
-
-    def __init__(self, module: ModuleType, flavour: str, ready: set[type]) -> None:
-        self._module, self._flavour, self._ready = module, flavour, ready
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> type:
-            place, part = KINDS[name]
-            theirs = "Response" if name == "shown" else f"{self._flavour}ByteStream"
-            prefix = self._flavour.removeprefix("Sync")
-            found = getattr(import_module(f"{__package__}.{place}"), prefix + part)
-            made = found
-            if name != "timeouts":
-                made = type(f"{part}Stream", (found, getattr(self._module, theirs)), {})
-            made = vars(self).setdefault(name, made)  # another thread may have made one meanwhile
-            if name in ("put_back", "resuming"):
-                self._ready.add(made)
-            return made
+    def made(self, kind: type, base: str) -> type:
+        """Ours, made of a class of the library's, which insists on its own."""
+        found = self._made.get(kind)
+        if found is None:
+            made = type(kind.__name__, (kind, getattr(self.module, base)), {})
+            found = self._made.setdefault(kind, made)  # another thread may have made one meanwhile
+        return found

@@ -1,24 +1,58 @@
-"""Reading of bodies in the httpx family: through the library's own stream, for a limited time."""
+"""Live bodies of the httpx family: what is still to come of a response, read in time.
+
+``LiveBody`` alone reads a response's body, through the library's own stream. httpcore asks for the
+read timeout once, when a body begins, and closes the connection when a read of its own times out.
+So the network stream, which is in each response's extensions, is read in its place where a read has
+to end by some instant: httpcore gets what arrived when it asks for it, and a body that pauses stays
+intact. Not over HTTP/2, where other streams read from the connection too: there httpcore reads, for
+as long as the client allows.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...engine.frames import let_signals_through
-from ...engine.reading import BODILESS, DRAIN_BYTES, WHOLE, Ending
-from .errors import own_error
+from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
+from ...engine.errors import DeadlineCut
+from ...engine.reading import BODILESS, DRAIN_BYTES, is_readable
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from httpx import Request, Response
 
     from .types import HttpxPort
 
 HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")
+PIECE = 65_536  # bytes asked for at once, as by httpcore
+LENGTH = b"content-length"
+FRAMING = (LENGTH, b"transfer-encoding")
+UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
+
+
+def length_to_prefetch(port: HttpxPort, response: Response) -> int:
+    """Return the length that the head declares; if it declares none, more than is ever prefetched.
+
+    Where the body really ends, the library decides.
+    """
+    try:
+        _, name, value = response.headers._list[port.length_line]
+    except (AttributeError, IndexError):
+        name = value = b""
+    if name not in FRAMING:
+        lines = response.headers.raw
+        places = [i for i, line in enumerate(lines) if line[0].lower() in FRAMING]
+        if not places:
+            return UNKNOWN
+        port.length_line = places[0]
+        name, value = lines[places[0]]
+    try:
+        return int(value) if name.lower() == LENGTH and value.isdigit() else UNKNOWN
+    except ValueError:  # thousands of digits
+        return UNKNOWN
 
 
 def unread(stream: Any) -> bytes:
@@ -49,90 +83,217 @@ def own_timeout(request: Request) -> float | None:
     return timeouts.get("read") if timeouts else None
 
 
-def break_off(port: HttpxPort, response: Any, pieces: list[bytes], error: Exception) -> Exception:
-    """Give the response what was read, in front of the error that broke the body."""
-    let_signals_through(error)
-    error = own_error(error, port.library.module)
-    response.stream = port.streams.put_back(pieces, port.byte_stream(b""), error=error)
-    return error
+class LiveBody:
+    """The source of a response: the bytes that are still to come.
 
-
-@contextmanager
-def bounded_reads(response: Response, left: Callable[[], float]) -> Iterator[bool]:
-    """Let each read of a body over HTTP/1.1 end in the time that is left, in seconds.
-
-    False: it is not bounded. Over HTTP/2 other streams read from the connection too. Left before
-    the body is closed: then another request may have the connection.
-    """
-    wire: Any = response.extensions.get("network_stream")
-    is_bounded = response.extensions.get("http_version") in HTTP_1 and hasattr(wire, "__dict__")
-    if not is_bounded:
-        yield False
-        return
-    before = vars(wire).get("read")
-    wire.read = bounded(wire.read, left)
-    try:
-        yield True
-    finally:
-        if before is None:
-            vars(wire).pop("read", None)
-        else:
-            wire.read = before
-
-
-def bounded(read: Callable[..., Any], left: Callable[[], float]) -> Callable[..., Any]:
-    """The ``read`` of a network stream of either flavour, bounded by the time that is left."""
-
-    def read_in_time(max_bytes: int, timeout: float | None = None) -> Any:
-        seconds = left()
-        if timeout is None or seconds < timeout:
-            timeout = max(seconds, LEAST) if seconds < inf else None
-        return read(max_bytes, timeout)
-
-    return read_in_time
-
-
-class Reading:
-    """The reading of a synchronous response's body, as the library reads it.
+    Each read ends by ``ends_at``, and by the deadline of the timeouts with which the request was
+    sent.
 
     Attributes:
-        pieces, received: What was read of it, and how many bytes.
-        rest: What is still to be read.
+        stream: The library's own.
+        ends_at: An instant of the system's clock.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self.pieces: list[bytes] = []
-        self.received = 0
-        self.rest: Iterator[bytes] = iter(stream)
+    _found: bytes | Exception | None = None  # received, and not given to httpcore yet
+    _received = 0
+    _is_closed = False
 
-    def read_piece(self) -> bytes | Ending:
-        piece = next(self.rest, None)
-        return WHOLE if piece is None else piece
+    def __init__(
+        self, port: HttpxPort, request: Request, response: Response, ends_at: float = inf
+    ) -> None:
+        self.stream: Any = response.stream
+        self.ends_at = ends_at
+        self._port, self._headers = port, response.headers
+        timeouts = request.extensions.get("timeout") or {}
+        self._configured: Any = timeouts
+        self._timeouts: Any = timeouts if hasattr(timeouts, "deadline_at") else None  # ours
+        self._length = 0 if is_bodiless(request, response) else length_to_prefetch(port, response)
+        wire = response.extensions.get("network_stream")
+        is_alone = response.extensions.get("http_version") in HTTP_1 and hasattr(wire, "__dict__")
+        self._wire: Any = wire if is_alone else None
+        self._chunks: Any = None
+
+    if TYPE_CHECKING:
+
+        async def _next(self) -> bytes: ...  # the next bytes as the library reads them
+        async def _next_in_time(self, seconds: float) -> bytes: ...  # with no wire to bound
+        async def _receive(self, seconds: float) -> bytes: ...  # from the wire
+        async def _close(self) -> None: ...
+        def _give(self, most: int, timeout: float | None = None) -> Any: ...
+
+    def left(self) -> float:
+        """Seconds in which a read has to end."""
+        left = inf if self.ends_at == inf else self.ends_at - SYSTEM_CLOCK.true_monotonic()
+        return left if self._timeouts is None else min(left, self._timeouts.left())
+
+    def can_wait(self) -> bool:
+        """Does a body that pauses stay intact?"""
+        return self._wire is not None and self._unread() is not None
+
+    def _unread(self) -> bytes | None:
+        try:
+            return unread(self.stream)
+        except AttributeError:  # of HTTP/2, or of another transport
+            return None
+
+    async def has_more(self) -> bool:
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        PyPy's sockets time out up to half a millisecond early.
+        """
+        left = self.left()
+        if left == inf or self._found is not None or self._received >= self._length:
+            return True  # the end of a body comes without a wait
+        if left <= 0:
+            return False
+        there = None if self._wire is None else self._unread()
+        if there is None or is_readable(
+            bytes(there), is_chunked="transfer-encoding" in self._headers
+        ):
+            return True
+        own: float | None = self._configured.get("read")
+        is_own = own is not None and own < left  # a body that exceeds it is a broken one
+        try:
+            self._found = await self._receive(max(left if own is None else min(own, left), LEAST))
+        except Exception as error:
+            if not is_own and type(error).__name__ == "ReadTimeout" and self.left() <= LEAST:
+                return False
+            self._found = error
+        return True
+
+    async def read(self) -> bytes:
+        left, wire = self.left(), self._wire
+        if left != inf and not await self.has_more():
+            await self.close()
+            raise self._late()
+        if wire is not None and (
+            left != inf or self._found is not None or self._timeouts is not None
+        ):
+            before = vars(wire).get("read")
+            self._read, wire.read = wire.read, self._give
+            try:
+                piece = await self._next()
+            finally:  # before another request may have the connection
+                if before is None:
+                    vars(wire).pop("read", None)
+                else:
+                    wire.read = before
+        elif left == inf:
+            piece = await self._next()
+        else:
+            piece = await self._next_in_time(left)
+        self._received += len(piece)
+        return piece
+
+    def _late(self) -> Exception:
+        if self._timeouts is not None and self._timeouts.is_over():
+            return DeadlineCut()
+        return self._port.stream_timeout("the body did not come in time")
+
+    def _taken(self) -> bytes:
+        """What was received, once."""
+        found, self._found = self._found, None
+        if isinstance(found, bytes):
+            return found
+        try:
+            raise found  # type: ignore[misc]
+        finally:
+            del found  # its traceback holds this frame
+
+    def _bounded(self, timeout: float | None) -> float | None:
+        """The timeout of httpcore's own read, for the rest of a chunk's framing for example.
+
+        It has asked for it when the body began, and a body that was handed over is read with the
+        caller's own.
+        """
+        if self._timeouts is not None:
+            timeout = self._timeouts.get("read")
+        left = self.left()
+        if left == inf or (timeout is not None and timeout <= left):
+            return timeout
+        return max(left, LEAST)
+
+    async def close(self) -> None:
+        if not self._is_closed:  # httpx2 closes its iterator, and then the stream
+            await self._close()
+            self._is_closed = True
 
 
-class AsyncReading:
-    """The same of an asynchronous response."""
+class SyncLive(LiveBody):
+    """That of a synchronous response."""
 
-    def __init__(self, stream: Any) -> None:
-        self.pieces: list[bytes] = []
-        self.received = 0
-        self.rest: AsyncIterator[bytes] = aiter(stream)
+    _chunks: Iterator[bytes] | None
 
-    async def read_piece(self) -> bytes | Ending:
-        piece = await anext(self.rest, None)
-        return WHOLE if piece is None else piece
+    async def _next(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = iter(self.stream)
+        for chunk in self._chunks:
+            if chunk:
+                return chunk
+        return b""
+
+    async def _next_in_time(self, seconds: float) -> bytes:
+        return await self._next()
+
+    async def _receive(self, seconds: float) -> bytes:
+        return self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
+
+    def _give(self, most: int, timeout: float | None = None) -> Any:
+        """Stand in for the ``read`` of the network stream."""
+        if self._found is not None:
+            return self._taken()
+        return self._read(most, self._bounded(timeout))
+
+    async def _close(self) -> None:
+        self.stream.close()
 
 
-async def finish(stream: Any, rest: AsyncIterator[bytes]) -> None:
-    """Let the generators of a closed body end by reading on: trio warns of unfinished ones.
+class AsyncLive(LiveBody):
+    """That of an asynchronous response."""
 
-    Only over HTTP/1: a body whose generators have not ended closed its connection there, so reading
-    on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
-    """
-    room = DRAIN_BYTES  # what had arrived is still there to be read
-    if arrived(stream) >= 0:
+    _chunks: AsyncIterator[bytes] | None
+
+    async def _next(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = aiter(self.stream)
+        async for chunk in self._chunks:
+            if chunk:
+                return chunk
+        return b""
+
+    async def _next_in_time(self, seconds: float) -> bytes:
+        import anyio
+
+        with anyio.CancelScope(deadline=anyio.current_time() + seconds + BACKSTOP):
+            return await self._next()
+        await self.close()
+        raise self._late()
+
+    async def _receive(self, seconds: float) -> bytes:
+        try:
+            return await self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
+        except BaseException as error:
+            if not isinstance(error, Exception):  # cancelled outside of the stream's generators
+                import anyio
+
+                with anyio.CancelScope(shield=True):
+                    await self.close()
+            raise
+
+    async def _give(self, most: int, timeout: float | None = None) -> Any:
+        """Stand in for the ``read`` of the network stream."""
+        if self._found is not None:
+            return self._taken()
+        return await self._read(most, self._bounded(timeout))
+
+    async def _close(self) -> None:
+        """Close the stream; let its generators end by reading on: trio warns of unfinished ones.
+
+        Only over HTTP/1: a body whose generators have not ended closed its connection there, so
+        reading on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
+        """
+        await self.stream.aclose()
+        room = 0 if self._wire is None or self._chunks is None else DRAIN_BYTES
         with suppress(Exception):
-            async for piece in rest:
+            while room > 0 and (piece := await self._next()):  # it had arrived
                 room -= len(piece)
-                if room < 0:
-                    break

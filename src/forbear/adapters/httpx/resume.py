@@ -5,23 +5,19 @@ Loaded with the first of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...addons.resume import Resumable
 from ...core.call import SETTING
 from ...core.headers.fields import begins_events
 from ...core.headers.ranges import Repeat, download_of
 from ...engine.calls import sent_request
-from ...engine.loop import drive
-from .bodies import UNKNOWN, length_to_prefetch
-from .errors import own_error
-from .reading import own_timeout
+from .reading import UNKNOWN, length_to_prefetch, own_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from typing import Self
+    from collections.abc import Callable, Sequence
 
-    from httpx import AsyncByteStream, Response, SyncByteStream
+    from httpx import Request, Response
 
     from ...addons.event_streams import EventStream
     from ...core.call import Call, Story
@@ -31,19 +27,21 @@ if TYPE_CHECKING:
     from .types import HttpxPort
 
 
-def watch_body(port: HttpxPort, response: Response, begin: Callable[[], Call]) -> None:
-    """Resume a body where it breaks."""
-    stream: Any = response.stream
+def watch_body(
+    port: HttpxPort, request: Request, response: Response, begin: Callable[[], Call]
+) -> None:
+    """Resume a body where it breaks; ``request`` is the one that was sent."""
     original, events = HttpxOriginal(port, response), None
     keeps = is_document(response) and length_to_prefetch(port, response) == UNKNOWN
     if port.awaits_events:
         from ...addons.event_streams import whole_events
 
         events = whole_events(port.settings, response.status_code, response.headers.raw)
-    resuming = port.streams.resuming
-    source = resuming.source(stream)
-    body = Resumable(port, source, begin, original, keeps=keeps, events=events)
-    response.stream = resuming(port, body)
+    port.surround(
+        request,
+        response,
+        lambda source: Resumable(port, source, begin, original, keeps=keeps, events=events),
+    )
 
 
 def is_document(response: Response) -> bool:
@@ -89,96 +87,8 @@ class HttpxOriginal:
     def stream_of(self, response: Response) -> Source:
         if "network_stream" in response.extensions:
             self._extensions["network_stream"] = response.extensions["network_stream"]
-        source: Source = self._port.streams.resuming.source(response.stream)
+        source: Source = response.stream.stream  # type: ignore[union-attr]  # as the port left it
         return source
 
     def attach(self, story: Story) -> None:
         self._extensions[SETTING] = story
-
-
-class Chunks:
-    """The source of the bytes of a response's stream."""
-
-    def __init__(self, stream: SyncByteStream) -> None:
-        self._stream = stream
-        self._chunks: Iterator[bytes] | None = None
-
-    async def read(self) -> bytes:
-        if self._chunks is None:
-            self._chunks = iter(self._stream)
-        while (chunk := next(self._chunks, None)) is not None:
-            if chunk:
-                return chunk
-        return b""
-
-    async def close(self) -> None:
-        self._stream.close()
-
-
-class AsyncChunks:
-    """Its asynchronous counterpart."""
-
-    def __init__(self, stream: AsyncByteStream) -> None:
-        self._stream = stream
-        self._chunks: AsyncIterator[bytes] | None = None
-
-    async def read(self) -> bytes:
-        if self._chunks is None:
-            self._chunks = aiter(self._stream)
-        while (chunk := await anext(self._chunks, None)) is not None:
-            if chunk:
-                return chunk
-        return b""
-
-    async def close(self) -> None:
-        await self._stream.aclose()
-
-
-class Resuming:
-    """A stream of a source's bytes that the caller reads; its errors are the library's own."""
-
-    _forbear_sends = True
-    source = Chunks
-
-    def __init__(self, port: HttpxPort, source: Source) -> None:
-        self._module, self._source = port.library.module, source
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            chunk = drive(self._source.read())
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
-        if not chunk:
-            raise StopIteration
-        return chunk
-
-    def close(self) -> None:
-        drive(self._source.close())
-
-
-class AsyncResuming:
-    """Its asynchronous counterpart. No generator: trio complains of unfinished ones."""
-
-    _forbear_sends = True
-    source = AsyncChunks
-
-    def __init__(self, port: HttpxPort, source: Source) -> None:
-        self._module, self._source = port.library.module, source
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await self._source.read()
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904
-        if not chunk:
-            raise StopAsyncIteration
-        return chunk
-
-    async def aclose(self) -> None:
-        await self._source.close()

@@ -1,12 +1,13 @@
-"""Types: ports and transports of the httpx family, as the parts see them that are loaded late."""
+"""Types: the ports of the httpx family, as the parts see them that a port loads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from httpx import URL, ByteStream, Request, Response
 
 from ...engine.port import AsyncPort, CommonPort, Copying
+from ...engine.reading import Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.policy import RetryPolicy
     from ...engine.clock import Clock
-    from ...engine.outgoing import Outgoing
-    from ...engine.port import Inspection
-    from ...limits.limits import Limits
+    from ...engine.reading import Ending, Source
 
-    Sent: TypeAlias = Outgoing | None  # in the place of the request
+
+class LiveBody(Live, Protocol):
+    """The source of a response (reading.py)."""
+
+    def can_wait(self) -> bool: ...
 
 
 class Library(Protocol):
@@ -27,18 +30,14 @@ class Library(Protocol):
 
     module: ModuleType
 
+    def made(self, kind: type, base: str) -> type: ...
 
-class Streams(Protocol):
-    """Our classes of one flavour of one library (port.py)."""
+
+class Kinds(Protocol):
+    """A flavour (port.py)."""
 
     @property
-    def inspection(self) -> Callable[..., Inspection]: ...
-    @property
-    def put_back(self) -> Any: ...
-    @property
-    def resuming(self) -> Any: ...
-    @property
-    def shown(self) -> Any: ...
+    def is_async(self) -> bool: ...
 
 
 class HttpxPort(CommonPort[Response], Protocol):
@@ -47,14 +46,22 @@ class HttpxPort(CommonPort[Response], Protocol):
     clock: Clock
     inner: Any
     byte_stream: type[ByteStream]
+    replaced: Any  # makes the stream of a response, of a port and a source
     prefetch: int
     awaits_events: bool
     length_line: int
 
     @property
-    def library(self) -> Library: ...
+    def kinds(self) -> Kinds: ...
     @property
-    def streams(self) -> Streams: ...
+    def library(self) -> Library: ...
+    def live(self, request: Request, response: Response, ends_at: float = ...) -> LiveBody: ...
+    def put_back(
+        self, response: Response, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> None: ...
+    def surround(
+        self, request: Request, response: Response, make: Callable[[Source], Source]
+    ) -> None: ...
     def was_begun(self, stream: Any) -> bool: ...
     def stream_error(self, message: str) -> Exception: ...
     def stream_timeout(self, message: str) -> Exception: ...
@@ -65,20 +72,3 @@ class AsyncHttpxPort(HttpxPort, AsyncPort[Response], Copying[Request, Request, U
 
     def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool: ...
     def idle_at(self, call: Call) -> tuple[Any, object]: ...
-
-
-class Retrying(Protocol):
-    """A retrying transport, of either flavour (transport.py)."""
-
-    inner: Any
-    inner_retries: int
-    port: Any
-    prefetches: bool
-    special: bool
-    is_plain: bool
-    asks: bool
-    policy: RetryPolicy
-    limits: Limits
-    shared: Any
-
-    def __init__(self, inner: Any = None, *, policy: RetryPolicy = ..., **options: Any) -> None: ...

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ...core.policy import RetryPolicy
     from .port import Library
-    from .types import Retrying
+    from .transport import Retrying
 
 
 def wrap_client(
