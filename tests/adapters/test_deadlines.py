@@ -1,15 +1,21 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
+import asyncio
 import socket
 import time
+from contextlib import closing
 
+import aiohttp
 import anyio
+import httpx
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
+from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
+from forbear.aiohttp import RetryMiddleware
 from forbear.core.events import RetryScheduled
+from forbear.httpx import AsyncRetryTransport
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -366,3 +372,85 @@ async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, 
                 assert isinstance(caught.value.__cause__, adapter.transport_error)
 
         assert 0.09 <= await quickest(run, bound=0.17) <= 0.4
+
+
+@family
+async def test_an_open_connection_is_not_written_to_after_the_deadline(
+    adapter, server, clock, monkeypatch
+):
+    """A process that stood still once the connection was chosen; the client's own trace is heard."""
+    server.script("/thing", 200)
+    heard = []
+
+    async def note(event, info):
+        heard.append(event)
+
+    trace = note if adapter.is_async else lambda event, info: heard.append(event)
+    named = {"extensions": {"trace": trace, "forbear": {"total_timeout": 3}}}
+    async with adapter.client(clock=clock) as client:
+        assert (await adapter.call(client, "POST", server.url + "/thing", **named)).is_success
+        assert any(event.endswith("send_request_headers.complete") for event in heard)
+        pool = client._transport.inner._pool
+        choose = pool._assign_requests_to_connections
+
+        def stand_still():
+            clock.advance(2)
+            return choose()
+
+        monkeypatch.setattr(pool, "_assign_requests_to_connections", stand_still)
+        clock.advance(2)
+        with pytest.raises(adapter.DeadlineExceeded):
+            with forbear.deadline(2, clock=clock):
+                await adapter.call(client, "POST", server.url + "/thing", **named)
+        monkeypatch.undo()
+        assert len(server.requests("/thing")) == 1
+        assert (await adapter.call(client, "GET", server.url + "/thing")).is_success
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("library", ["httpx", "aiohttp"])
+def test_loops_that_take_turns_in_one_thread_keep_their_deadlines(server, library):
+    """And their hedges. The second loop comes in while a call of the first one waits."""
+    server.script("/drip", "drip;interval=5")
+    server.script("/slow", "hang", 200)
+    # The first one leaves a connection in the pool, from which the other loop cannot read.
+    server.script("/quick", 200, "200;close=1")
+    client = two_loops(library)
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def call(path, seconds):
+        with forbear.deadline(seconds):
+            return await asyncio.wait_for(client(server.url + path), 60)
+
+    def alternated(path, seconds):
+        task = first.create_task(call(path, seconds))
+        first.run_until_complete(asyncio.sleep(0.05))
+        second.run_until_complete(call("/quick", 50))
+        return first.run_until_complete(task)
+
+    with closing(first), closing(second):
+        if library == "httpx":
+            assert alternated("/slow", 50) == 200
+            assert len(server.requests("/slow")) == 2
+        with pytest.raises(forbear.DeadlineExceeded):
+            alternated("/drip", 0.3)
+
+
+def two_loops(library):
+    """Make what sends one request through one transport, on any loop; returns the status."""
+    if library == "httpx":
+        transport = AsyncRetryTransport(hedge=Hedge(delay=0.2, methods={"GET"}))
+
+        async def get(url):
+            client = httpx.AsyncClient(transport=transport, timeout=None)
+            return (await client.get(url)).status_code
+    else:
+        retry = RetryMiddleware()
+
+        async def get(url):
+            async with aiohttp.ClientSession(middlewares=[retry]) as session:
+                async with session.get(url) as response:
+                    return response.status
+
+    return get

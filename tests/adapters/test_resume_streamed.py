@@ -234,3 +234,16 @@ def test_drain_conn_does_not_go_on(lane):
         response.raw.drain_conn()
         assert len(origin.requests) == 1
         ours.close()
+
+
+@clients
+@pytest.mark.timeout(20)
+def test_the_rest_of_a_large_body_inside_the_loop_ends_at_the_deadline(lane, server):
+    """Also one that drips, each of whose receives is in time."""
+    of_v1 = "body=200000;etag=v1"
+    server.script("/file", f"cut:70001;{of_v1}", f"200;{of_v1};drip=150")
+    ours = made(lane, POLICY.replace(total_timeout=0.5))
+    with pytest.raises(lane.forbear.DeadlineExceeded):
+        whole(ours, server.url + "/file")
+    ours.close()
+    assert len(server.requests("/file")) == 2

@@ -321,3 +321,17 @@ async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
             await adapter.call(client, "GET", server.url + "/file")
         assert adapter.is_idle(client)
     assert isinstance(caught.value, adapter.timeout_error)
+
+
+async def test_a_download_under_a_deadline_goes_on_too(adapter, server, options):
+    """Each part is read by the deadline, and nothing closes it before it is read."""
+    server.script("/file", CUT, f"cut:70001{OF_V1}", f"200{OF_V1}")
+    got = bytearray()
+    async with adapter.client(**options) as client:
+        with forbear.deadline(60.0, clock=options["clock"]):
+            response = await adapter.open(client, "GET", server.url + "/file")
+            await adapter.collect(response, got)
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    assert bytes(got) == WHOLE
+    assert len(server.requests("/file")) == 3
