@@ -93,6 +93,14 @@ async def test_it_waits_longer_but_never_less_than_the_server_asked(adapter, qui
     assert quick["clock"].sleeps == waits
 
 
+@one_lane
+@pytest.mark.parametrize("delay", [float("inf"), float("nan"), -1.0, "SECRET"])
+async def test_a_delay_that_is_none_ends_the_retries(adapter, quick, caplog, delay):
+    async with adapter.client([503, 200], addons=[Longer(delay)], **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 503
+    assert "add-on Longer raised" in caplog.text
+
+
 def raising(*given):
     raise ZeroDivisionError("SECRET")
 

@@ -105,16 +105,22 @@ class OwnLimit(Limit):
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         """Let it lengthen the delay; what the server asked for is not shortened."""
-        planned = self._decided(call, self.own.plan, call, failure, plan, now, latest)
-        if not isinstance(planned, Plan):
-            raise self._ends_retries(call, TypeError(f"plan returned {shown(planned)}, no Plan"))
-        return planned if planned.delay >= plan.delay else plan
+
+        def plan_of() -> Plan:
+            planned = ask(self.own.plan, call, failure, plan, now, latest)
+            return planned if seconds(planned.delay) >= plan.delay else plan
+
+        return self._decided(call, plan_of)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
-        refusal = self._decided(call, self.own.take, call, failure, delay, now, until)
-        if refusal is not None and not isinstance(refusal, GiveUp):
-            raise self._ends_retries(call, TypeError(f"take returned {shown(refusal)}, not None"))
-        return refusal
+
+        def refusal_of() -> Refusal:
+            refusal = ask(self.own.take, call, failure, delay, now, until)
+            if refusal is not None and not isinstance(refusal, GiveUp):
+                raise TypeError(f"an add-on returned {shown(refusal)}, not None")
+            return refusal
+
+        return self._decided(call, refusal_of)
 
     def leave(self, call: Call, now: float) -> None:
         self._guarded(call, self.own.leave, call, now)
@@ -135,17 +141,14 @@ class OwnLimit(Limit):
         except Exception as error:
             self._failed(call, error)
 
-    def _decided(self, call: Call, method: Callable[..., T], *given: object) -> T:
+    def _decided(self, call: Call, method: Callable[[], T]) -> T:
         try:
-            return ask(method, *given)
+            return method()
         except RetryRefused:
             raise
         except Exception as error:
-            raise self._ends_retries(call, error) from None
-
-    def _ends_retries(self, call: Call, error: Exception) -> RetryRefused:
-        self._failed(call, error)
-        return RetryRefused(Reason.STRATEGY_FAILED)
+            self._failed(call, error)
+            raise RetryRefused(Reason.STRATEGY_FAILED) from None
 
     def _failed(self, call: Call, error: Exception) -> None:
         call.notes[PLUGIN_ERROR], call.notes[PLUGIN] = error, f"add-on {type(self.own).__name__}"
