@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import ssl
+from importlib import import_module
 from logging import NOTSET, getLevelName
 
 import httpx
@@ -19,6 +20,7 @@ from forbear.cli.demo import SCENES, HttpxCaller, run
 from forbear.core import events
 from forbear.engine.events import LINES, TABLE
 from forbear.engine.options import FamilyOptions, Options
+from forbear.engine.settings import ADDONS
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport, answer
 
@@ -102,6 +104,8 @@ def test_each_log_event_is_explained():
     """Everything that is logged, at the highest of the levels that the page names."""
     rows = [row for head in ("event", "line") for row in table("guides/observing.md", head)[1]]
     explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows if row[1] != "–"}
+    for module in ADDONS.values():  # each brings its own rows
+        import_module(f"forbear.{module}")
     rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
     logged = {
         row.name: row.level
