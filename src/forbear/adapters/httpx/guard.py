@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ConsumedBody
 from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
+from ...engine.loop import drive
+from .request import BODY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from types import ModuleType
+
+    from httpx import Request
+
+    from ...engine.outgoing import Outgoing
+    from .types import HttpxPort
 
 
 class Guard(Readings):
@@ -53,6 +61,22 @@ class Guard(Readings):
         """Is this the guard of that stream?"""
         return self._stream is stream
 
+    async def _chunks(self, begin: Callable[[Any], Any]) -> Any:
+        """Begin a reading of the body; what a synchronous one calls never suspends."""
+        if self.buffer is not None:
+            if self.rest is None:
+                self.rest = begin(self._stream)
+            return self.rest
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                await awaited(self._file.seek(self._start))
+            else:
+                try:
+                    self._start = await awaited(self._file.tell())
+                except OSError:
+                    self._replayable = False
+        return begin(self._stream)
+
 
 class BodyGuard(Guard):
     """The guard of a synchronous request's body."""
@@ -60,7 +84,7 @@ class BodyGuard(Guard):
     def __iter__(self) -> Iterator[bytes]:
         yield from self.begin()
         try:
-            for chunk in self._chunks():
+            for chunk in drive(self._chunks(iter)):
                 self.note(chunk)
                 yield chunk
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
@@ -69,21 +93,6 @@ class BodyGuard(Guard):
             self.broke(error)
             raise
         self.finish()
-
-    def _chunks(self) -> Iterator[bytes]:
-        if self.buffer is not None:
-            if self.rest is None:
-                self.rest = iter(self._stream)
-            return self.rest  # type: ignore[no-any-return]
-        if self._file is not None and self._replayable:
-            if self._start is not None:
-                self._file.seek(self._start)
-            else:
-                try:
-                    self._start = self._file.tell()
-                except OSError:
-                    self._replayable = False
-        return iter(self._stream)
 
     def close(self) -> None:
         if hasattr(self._stream, "close"):
@@ -97,7 +106,7 @@ class AsyncBodyGuard(Guard):
         for chunk in self.begin():
             yield chunk
         try:
-            async for chunk in await self._chunks():
+            async for chunk in await self._chunks(aiter):
                 self.note(chunk)
                 yield chunk
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
@@ -106,21 +115,6 @@ class AsyncBodyGuard(Guard):
             self.broke(error)
             raise
         self.finish()
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        if self.buffer is not None:
-            if self.rest is None:
-                self.rest = aiter(self._stream)
-            return self.rest  # type: ignore[no-any-return]
-        if self._file is not None and self._replayable:
-            if self._start is not None:
-                await awaited(self._file.seek(self._start))
-            else:
-                try:
-                    self._start = await awaited(self._file.tell())
-                except OSError:
-                    self._replayable = False
-        return aiter(self._stream)
 
     async def aclose(self) -> None:
         if hasattr(self._stream, "aclose"):
@@ -149,3 +143,27 @@ def is_replayable_field(field: object) -> bool:
     """Httpx seeks a multipart file to 0 by itself before each reading."""
     file = getattr(field, "file", b"")
     return isinstance(file, (str, bytes)) or (hasattr(file, "seek") and is_seekable(file))
+
+
+def guard_of(port: HttpxPort, request: Request, body: object) -> Guard:
+    """Return what guards a body: made anew, unless an earlier call has left its own."""
+    if isinstance(body, Guard):  # of a forbear above us
+        return body
+    known: Guard | None = request.extensions.get(BODY)
+    if known is not None and known.covers(body):
+        known.was_sent = True
+        return known  # it knows what earlier calls have read
+    kind = AsyncBodyGuard if port.kinds.is_async else BodyGuard
+    made: Guard = port.stream_of(kind)(body, port.settings.body_buffer)
+    return made
+
+
+def consumed(
+    module: ModuleType, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool
+) -> Exception:
+    """The library's error for a body that would have been read a second time."""
+    assert outgoing is not None  # only a guard raises it
+    if outgoing.guard.was_sent and first and outgoing.guard.generated:
+        # An earlier call has read it: the error that the client raises without us.
+        return module.StreamConsumed()  # type: ignore[no-any-return]
+    return module.RemoteProtocolError(f"The request cannot be resent: {error}.")  # type: ignore[no-any-return]

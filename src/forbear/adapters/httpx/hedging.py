@@ -34,7 +34,7 @@ from ...engine.prepare import aimed, outgoing_of
 from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
 from .bodies import prefetch_body
-from .pools import aclose_idle, close_lost, free_lost_slots, is_full, reset_lost
+from .pools import close_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
 
 if TYPE_CHECKING:
@@ -346,7 +346,10 @@ class Second:
                 if hedged.task is not None and hedging.of_thread.alarms.loop is not loop:
                     # Another loop has sent since the first attempt: the pool would hand out its
                     # idle connection, from which this one can only send.
-                    await aclose_idle(*hedging.port.idle_at(hedged.call))
+                    import anyio
+
+                    with anyio.CancelScope(shield=True):
+                        await close_idle(*hedging.port.idle_at(hedged.call))
                 if self.request is not None and not self._scope.cancel_called:
                     self.sent_at = now()
                     self.response = await hedging.inner.handle_async_request(self.request)

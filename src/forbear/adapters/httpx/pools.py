@@ -44,30 +44,24 @@ def idle_of(pool: Any, origin: object) -> Iterator[Any]:
             yield connection
 
 
-def close_idle(pool: Any, origin: object) -> None:
-    """Close the idle connections to an origin; the pool drops what is closed by itself."""
-    # Under the pool's lock: without it another thread's request could be assigned a connection
-    # between the check that it is idle and its closing, and would break.
+async def close_idle(pool: Any, origin: object) -> None:
+    """Close the idle connections to an origin; the pool drops what is closed by itself.
+
+    An interruption leaves some of them idle, but none half closed.
+    """
+    # Under the pool's lock, which is none for tasks: without it another thread's request could be
+    # assigned a connection between the check that it is idle and its closing, and would break.
     with suppress(AttributeError), pool._optional_thread_lock:
-        for connection in idle_of(pool, origin):
-            try:
-                connection.close()
-            except Exception as error:  # the connection may be broken anyway
-                let_signals_through(error)
-
-
-async def aclose_idle(pool: Any, origin: object) -> None:
-    """Do the same in a task. An interruption leaves some of them idle, but none half closed."""
-    import anyio
-
-    with suppress(AttributeError), anyio.CancelScope(shield=True):
         for _ in pool.connections:  # one by one: during each await another may be assigned
             connection = next(idle_of(pool, origin), None)
             if connection is None:
                 return
             try:
-                await connection.aclose()
-            except Exception as error:
+                if hasattr(connection, "aclose"):
+                    await connection.aclose()
+                else:
+                    connection.close()
+            except Exception as error:  # the connection may be broken anyway
                 let_signals_through(error)
 
 

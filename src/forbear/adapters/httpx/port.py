@@ -11,7 +11,7 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.call import IN_FLIGHT, KEPT, RETRY_IF, SETTING
+from ...core.call import IN_FLIGHT, KEPT, RETRY_IF, SETTING, Call
 from ...core.headers.fields import begins_events
 from ...core.headers.hints import READ_BYTES
 from ...core.outcome import Failure, FailureKind, Phase
@@ -50,7 +50,7 @@ from .bodies import (
     prefetch_body,
     read_whole,
 )
-from .errors import classify, is_inside, own_error, status_error
+from .errors import classify, is_inside, own_error
 from .reading import UNKNOWN, AsyncLive, LiveBody, SyncLive, length_to_prefetch
 from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Call, Prefetched
+    from ...core.call import Prefetched
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
+    Facts = tuple[Request, Outgoing | None, float, CallContext | None]
 
 
 class Kinds(NamedTuple):
@@ -99,33 +100,6 @@ ASYNC = Kinds(
 NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
 
 
-class First:
-    """A first attempt that was sent before there was a call.
-
-    Attributes:
-        held: Its outcome, until the call has that; then the response that the call returns.
-        call: The call, from then on.
-    """
-
-    __slots__ = ("call", "context", "held", "outgoing", "request", "started_at")
-
-    def __init__(
-        self,
-        request: Request,
-        outgoing: Outgoing | None,
-        started_at: float,
-        context: CallContext | None,
-        outcome: Any,
-    ) -> None:
-        self.request, self.outgoing = request, outgoing
-        self.started_at, self.context = started_at, context
-        self.held = [outcome]
-        self.call: Call | None = None
-
-    def facts(self) -> tuple[Request, Outgoing | None, float, CallContext | None]:
-        return self.request, self.outgoing, self.started_at, self.context
-
-
 class HttpxPort:
     """The part of a port that both flavours share.
 
@@ -148,6 +122,10 @@ class HttpxPort:
         self.settings = settings
         settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.limits.reads_quotas
+        self.special, self.is_plain = settings.special, settings.is_plain
+        self.shared = settings.limits.shared
+        # What looks like a success may be flagged, or be a stream whose first event is an error.
+        self.asks = settings.retry_if is not None or settings.event_streams is not None
         self.clock = settings.clock
         self.library = library
         self.inner = inner
@@ -214,17 +192,9 @@ class HttpxPort:
         return outgoing
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
-        from . import guard
+        from .guard import guard_of
 
-        if isinstance(body, guard.Guard):  # of a forbear above us
-            return body
-        known: Guard | None = request.extensions.get(BODY)
-        if known is not None and known.covers(body):
-            known.was_sent = True
-            return known  # it knows what earlier calls have read
-        kind = guard.AsyncBodyGuard if self.kinds.is_async else guard.BodyGuard
-        made: Guard = self.stream_of(kind)(body, self.settings.body_buffer)
-        return made
+        return guard_of(self, request, body)
 
     def stream_of(self, kind: type) -> Any:
         return self.library.made(kind, self.kinds.stream)
@@ -308,13 +278,9 @@ class HttpxPort:
         return response
 
     def consumed(self, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool) -> Exception:
-        """The library's error for a body that would have been read a second time."""
-        assert outgoing is not None  # only a guard raises it
-        module = self.library.module
-        if outgoing.guard.was_sent and first and outgoing.guard.generated:
-            # An earlier call has read it: the error that the client raises without us.
-            return module.StreamConsumed()  # type: ignore[no-any-return]
-        return module.RemoteProtocolError(f"The request cannot be resent: {error}.")  # type: ignore[no-any-return]
+        from .guard import consumed  # a guard has raised it
+
+        return consumed(self.library.module, outgoing, error, first=first)
 
     def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
         """Is the response likely to be accepted, so that its body is read before it is?"""
@@ -329,32 +295,36 @@ class HttpxPort:
             and policy is not OFF
         )
 
-    async def go_on(self, first: First) -> Any:
-        """Go on with a call whose first attempt was sent before there was a call."""
-        held, outgoing = first.held, first.outgoing
+    async def go_on(self, held: list[Any], facts: Facts) -> Any:
+        """Go on with a call whose first attempt was sent before there was a call.
+
+        ``held`` has its outcome. Then it has the call, and what that returns.
+        """
+        request, outgoing = facts[:2]
         prefetch: PrefetchResult = None
         try:
             if isinstance(held[0], ConsumedBody):
                 held[0] = self.consumed(outgoing, held[0], first=True)
             elif not isinstance(held[0], Exception):
-                prefetch = await self.receive_first(first, held[0])
+                prefetch = await self.receive_first(held[0], request, outgoing)
                 if held[0].status_code < 300 and not isinstance(prefetch, Exception):
-                    self.accept_first(first, held[0], is_whole=prefetch is WHOLE)
+                    self.accept_first(held[0], facts, is_whole=prefetch is WHOLE)
                     return held[0]
         except Exception as error:
             held[0] = error
         except BaseException:
-            cancelled(self.settings, call_of(self, *first.facts()))
+            cancelled(self.settings, call_of(self, *facts))
             raise
-        call = first.call = call_after_first(self, *first.facts())
+        call = call_after_first(self, *facts)
         if prefetch is not None:
             note_prefetch(call, prefetch)
             prefetch = None
-        call.live = held.pop()
+        call.live, held[0] = held[0], call
         return await run(call, self, held)
 
-    async def receive_first(self, first: First, response: Response) -> PrefetchResult:
-        outgoing = first.outgoing
+    async def receive_first(
+        self, response: Response, request: Request, outgoing: Outgoing | None
+    ) -> PrefetchResult:
         if response.status_code < 300:
             if not self.prefetches or type(response.stream) in self.ready:
                 return WHOLE
@@ -362,32 +332,25 @@ class HttpxPort:
             response, self.settings.policy if outgoing is None else outgoing.policy
         ):
             return None
-        return await prefetch_body(self, first.request, response, outgoing)
+        return await prefetch_body(self, request, response, outgoing)
 
-    async def let_go(self, outcome: Any, first: First | None) -> None:
+    async def let_go(self, outcome: Any, held: list[Any]) -> None:
         """Close what the caller does not get."""
-        await self.close_unused(outcome)
-        if first is not None:
-            for response in first.held:
-                await self.close_unused(response)
-            if first.call is not None:
-                await self.close_unused(first.call.live)
+        for one in (outcome, *held):
+            await self.close_unused(one.live if isinstance(one, Call) else one)
 
-    def accept_first(self, first: First, response: Response, *, is_whole: bool) -> None:
+    def accept_first(self, response: Response, facts: Facts, *, is_whole: bool) -> None:
         """End a call whose first response is below 300."""
-        outgoing = first.outgoing
-        begin = partial(call_after_first, self, *first.facts())
-        if outgoing is None:
-            if not is_whole:
-                self._watch_body(first.request, response, begin)
-        else:
-            if not is_whole and outgoing.policy is not OFF:
-                self._watch_body(outgoing.request, response, begin)
+        request, outgoing, started_at, _ = facts
+        begin = partial(call_after_first, self, *facts)
+        if not is_whole and (outgoing is None or outgoing.policy is not OFF):
+            self._watch_body(request if outgoing is None else outgoing.request, response, begin)
+        if outgoing is not None:
             self.reopen(outgoing, response, begin)
         settings = self.settings
         if not (settings.is_plain and settings.limits.shared.quiet):
-            origin, status = origin_of_url(first.request.url), response.status_code
-            note_success(settings, first.request.method, origin, status, first.started_at)
+            origin, status = origin_of_url(request.url), response.status_code
+            note_success(settings, request.method, origin, status, started_at)
 
     def status_of(self, response: Response) -> int:
         return response.status_code
@@ -426,32 +389,10 @@ class HttpxPort:
             lines = []
         client = None if self.client is None else self.client()
         if client is not None and b"set-cookie" in names:
-            self._keep_cookies(client.cookies, call, response)
+            from .cookies import keep_cookies
+
+            keep_cookies(self, client.cookies, call, response)
         return classify_status(self, call, status, lines, response.extensions.get(SETTING))
-
-    def _keep_cookies(self, cookies: Any, call: Call, response: Response) -> None:
-        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
-        raw = response.headers.raw
-        lines = [value for name, value in raw if name.lower() == b"set-cookie"]
-        if not all(map(bytes.isascii, lines)):
-            return  # with such a cookie in its jar a client can make no further request
-        original = call.request.original
-        before = self._cookie_for(original, cookies)
-        response.request = original
-        cookies.extract_cookies(response)
-        after = self._cookie_for(original, cookies)
-        if before != after:
-            from ...engine.prepare import outgoing_of, renewed_cookies
-
-            outgoing = outgoing_of(self, call)
-            sent = outgoing.pristine.headers.get("Cookie", "")
-            outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
-
-    def _cookie_for(self, request: Request, cookies: Any) -> str:
-        """The ``Cookie`` that the client would send; "" for none."""
-        fresh = self.library.module.Request(request.method, request.url)
-        cookies.set_cookie_header(fresh)
-        return fresh.headers.get("Cookie", "")  # type: ignore[no-any-return]
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         guard = call.guard
@@ -682,6 +623,8 @@ class HttpxPort:
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the response that the call ends with."""
+        from .status import status_error
+
         found = None if body is None else b"".join(body)
         error = status_error(self.library.module, call.request.original, response, found)
         return with_story(self, call, error)

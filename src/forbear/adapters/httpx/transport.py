@@ -26,17 +26,18 @@ from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import has_arrived
-from .port import ASYNC, SYNC, First, HttpxPort, Kinds, Library
+from .port import ASYNC, SYNC, HttpxPort, Kinds, Library
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from httpx import AsyncBaseTransport, Request, Response
 
-    from ...core.call import Call, Quiet
+    from ...core.call import Call
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.options import FamilyOptions
+    from .port import Facts
 
 LOWER = ("http_proxy", "https_proxy", "all_proxy")
 PROXIES = (*LOWER, *map(str.upper, LOWER))
@@ -72,7 +73,7 @@ class SyncHttpxPort(HttpxPort):
     async def close_idle(self, call: Call, error: Exception) -> None:
         from .pools import close_idle
 
-        close_idle(*self.idle_at(call))
+        await close_idle(*self.idle_at(call))
 
 
 def check_inner(inner: object, name: str, flavour: Kinds, wrapper: str) -> None:
@@ -121,9 +122,12 @@ class AsyncHttpxPort(HttpxPort):
         )
 
     async def close_idle(self, call: Call, error: Exception) -> None:
-        from .pools import aclose_idle
+        import anyio
 
-        await aclose_idle(*self.idle_at(call))
+        from .pools import close_idle
+
+        with anyio.CancelScope(shield=True):
+            await close_idle(*self.idle_at(call))
 
     async def run_hook(self, call: Call) -> None:
         from ...addons.hooks import acall_before_attempt  # the option has loaded it
@@ -163,19 +167,18 @@ class AsyncHttpxPort(HttpxPort):
         await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
         raise DeadlineCut
 
-    async def go_on(self, first: First) -> Any:
-        finished = first.held[0]
+    async def go_on(self, held: list[Any], facts: Facts) -> Any:
+        finished = held[0]
         if type(finished) is not HedgeFinished:
-            return await super().go_on(first)
-        call = first.call = call_after_first(self, *first.facts())
+            return await super().go_on(held, facts)
+        call = call_after_first(self, *facts)
         try:
             call.live = await self.first.adopt(call, finished)
         except BaseException:
             ended(self.settings, call)
             raise
-        first.held.clear()  # so that only the call holds it while it waits
-        finished.outcome = None
-        return await run(call, self, first.held)
+        held[0], finished.outcome = call, None  # so that only the call holds it while it waits
+        return await run(call, self, held)
 
     async def close_unused(self, response: Response | Exception | None) -> None:
         if type(response) is HedgeFinished:
@@ -236,14 +239,9 @@ class Retrying:
         )
         self.inner: Any = inner
         self.inner_retries = take_over_retries(inner, wrapper)
-        self.special, self.is_plain = settings.special, settings.is_plain
-        # What looks like a success may be flagged, or be a stream whose first event is an error.
-        self.asks = settings.retry_if is not None or settings.event_streams is not None
         self.policy, self.limits = settings.policy, settings.limits
-        self.shared = settings.limits.shared
         self.port: Any = self.make_port(settings, library, inner)
         self.port.inner_is_default = is_default
-        self.prefetches: bool = self.port.prefetches
 
 
 class SyncRetrying:
@@ -254,11 +252,6 @@ class SyncRetrying:
     if TYPE_CHECKING:
         inner: Any
         port: SyncHttpxPort
-        special: bool
-        is_plain: bool
-        asks: bool
-        prefetches: bool
-        shared: Quiet
 
     def handle_request(self, request: Any) -> Any:
         """Send a request; retry it where that is allowed and useful."""
@@ -267,39 +260,39 @@ class SyncRetrying:
         context = current()
         outgoing = None
         if (
-            self.special
+            port.special
             or (context is not None and not context.asks_nothing)
             or "forbear" in request.extensions
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-            if self.asks:
+            if port.asks:
                 return drive_call(call_of(port, request, outgoing, started_at, context), port)
-        if not self.shared.quiet:
+        if not port.shared.quiet:
             return drive_call(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
-        first: First | None = None
+        held: list[Any] = []
         try:
             try:
                 outcome = self.inner.handle_request(
                     request if outgoing is None else outgoing.request
                 )
                 if outcome.status_code < 300:
-                    if not self.prefetches:
-                        if outgoing is None and self.is_plain and self.shared.quiet:
+                    if not port.prefetches:
+                        if outgoing is None and port.is_plain and port.shared.quiet:
                             return outcome
                     elif has_arrived(port, outcome):
                         outcome.extensions[SETTING] = SENT
-                        if self.is_plain and self.shared.quiet:
+                        if port.is_plain and port.shared.quiet:
                             return outcome  # no read is left that a deadline could bound
             except Exception as error:
                 outcome = error
-            first = First(request, outgoing, started_at, context, outcome)
+            held.append(outcome)
             outcome = None  # it would keep a failed response alive for as long as the call waits
-            return drive(port.go_on(first))
+            return drive(port.go_on(held, (request, outgoing, started_at, context)))
         except BaseException:
-            drive(port.let_go(outcome, first))
-            if first is None:
+            drive(port.let_go(outcome, held))
+            if not held:
                 cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
             raise
 
@@ -325,11 +318,6 @@ class AsyncRetrying:
     if TYPE_CHECKING:
         inner: Any
         port: AsyncHttpxPort
-        special: bool
-        is_plain: bool
-        asks: bool
-        prefetches: bool
-        shared: Quiet
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request; retry it where that is allowed and useful."""
@@ -338,18 +326,18 @@ class AsyncRetrying:
         context = current()
         outgoing = None
         if (
-            self.special
+            port.special
             or (context is not None and not context.asks_nothing)
             or "forbear" in request.extensions
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-            if self.asks:
+            if port.asks:
                 return await run(call_of(port, request, outgoing, started_at, context), port)
-        if not self.shared.quiet:
+        if not port.shared.quiet:
             return await run(call_of(port, request, outgoing, started_at, context), port)
         outcome: Any = None
-        first: First | None = None
+        held: list[Any] = []
         try:
             try:
                 sent = request if outgoing is None else outgoing.request
@@ -359,21 +347,21 @@ class AsyncRetrying:
                     seconds = outgoing.deadline_at - started_at
                     outcome = await port.send_within(seconds, sent, port.first)
                 if outcome.status_code < 300:
-                    if not self.prefetches:
-                        if outgoing is None and self.is_plain and self.shared.quiet:
+                    if not port.prefetches:
+                        if outgoing is None and port.is_plain and port.shared.quiet:
                             return outcome
                     elif has_arrived(port, outcome):
                         outcome.extensions[SETTING] = SENT
-                        if self.is_plain and self.shared.quiet:
+                        if port.is_plain and port.shared.quiet:
                             return outcome  # no read is left that a deadline could bound
             except Exception as error:
                 outcome = error
-            first = First(request, outgoing, started_at, context, outcome)
+            held.append(outcome)
             outcome = None  # it would keep a failed response alive for as long as the call waits
-            return await port.go_on(first)
+            return await port.go_on(held, (request, outgoing, started_at, context))
         except BaseException:
-            await port.let_go(outcome, first)
-            if first is None:
+            await port.let_go(outcome, held)
+            if not held:
                 cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
             raise
 

@@ -1,0 +1,37 @@
+"""Cookies of failed responses, in the httpx family; loaded with the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...engine.prepare import outgoing_of, renewed_cookies
+
+if TYPE_CHECKING:
+    from httpx import Response
+
+    from ...core.call import Call
+    from .types import CopyingPort
+
+
+def keep_cookies(port: CopyingPort, cookies: Any, call: Call, response: Response) -> None:
+    """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+    raw = response.headers.raw
+    lines = [value for name, value in raw if name.lower() == b"set-cookie"]
+    if not all(map(bytes.isascii, lines)):
+        return  # with such a cookie in its jar a client can make no further request
+    original = call.request.original
+    before = cookie_for(port, original, cookies)
+    response.request = original
+    cookies.extract_cookies(response)
+    after = cookie_for(port, original, cookies)
+    if before != after:
+        outgoing = outgoing_of(port, call)
+        sent = outgoing.pristine.headers.get("Cookie", "")
+        outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
+
+
+def cookie_for(port: CopyingPort, original: Any, cookies: Any) -> str:
+    """The ``Cookie`` that the client would send; "" for none."""
+    fresh = port.library.module.Request(original.method, original.url)
+    cookies.set_cookie_header(fresh)
+    return fresh.headers.get("Cookie", "")  # type: ignore[no-any-return]
