@@ -34,26 +34,28 @@ if TYPE_CHECKING:
 EMPTY = -1  # no number of bytes
 
 
-class ReplacedBody:
-    """The body of a response that the caller reads from a source; its errors are the library's."""
+class Replaced:
+    """The body of a response of either flavour that the caller reads from a source.
+
+    Its errors are the library's. No generator: trio complains of unfinished ones.
+    """
 
     _forbear_sends = True
 
     def __init__(self, port: HttpxPort, source: Source) -> None:
         self._module, self.stream = port.library.module, source
 
-
-class Replaced(ReplacedBody):
-    """That of a synchronous response."""
+    async def _read(self) -> bytes:
+        try:
+            return await self.stream.read()
+        except Exception as error:
+            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
-        try:
-            piece = drive(self.stream.read())
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
+        piece = drive(self._read())
         if not piece:
             raise StopIteration
         return piece
@@ -61,18 +63,11 @@ class Replaced(ReplacedBody):
     def close(self) -> None:
         drive(self.stream.close())
 
-
-class AsyncReplaced(ReplacedBody):
-    """That of an asynchronous response. No generator: trio complains of unfinished ones."""
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        try:
-            piece = await self.stream.read()
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904
+        piece = await self._read()
         if not piece:
             raise StopAsyncIteration
         return piece

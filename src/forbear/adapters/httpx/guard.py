@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Guard(Readings):
-    """A request's body behind a guard, which the hand-over leaves in the request's extensions.
+    """A request's body of either flavour behind a guard, which the hand-over leaves in extensions.
 
     The client may resend the body: after a redirect, or with credentials for a challenge.
 
@@ -77,10 +77,6 @@ class Guard(Readings):
                     self._replayable = False
         return begin(self._stream)
 
-
-class BodyGuard(Guard):
-    """The guard of a synchronous request's body."""
-
     def __iter__(self) -> Iterator[bytes]:
         yield from self.begin()
         try:
@@ -97,10 +93,6 @@ class BodyGuard(Guard):
     def close(self) -> None:
         if hasattr(self._stream, "close"):
             self._stream.close()
-
-
-class AsyncBodyGuard(Guard):
-    """The guard of an asynchronous request's body."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self.begin():
@@ -153,8 +145,7 @@ def guard_of(port: HttpxPort, request: Request, body: object) -> Guard:
     if known is not None and known.covers(body):
         known.was_sent = True
         return known  # it knows what earlier calls have read
-    kind = AsyncBodyGuard if port.kinds.is_async else BodyGuard
-    made: Guard = port.stream_of(kind)(body, port.settings.body_buffer)
+    made: Guard = port.stream_of(Guard)(body, port.settings.body_buffer)
     return made
 
 

@@ -42,9 +42,7 @@ from ...engine.reading import (
 )
 from ...engine.settings import OFF
 from .bodies import (
-    AsyncReplaced,
     Replaced,
-    ReplacedBody,
     drain,
     has_arrived,
     prefetch_body,
@@ -87,15 +85,12 @@ class Kinds(NamedTuple):
     method: str
     stream: str  # the library's class of streams
     live: type[LiveBody]
-    replaced: type[ReplacedBody]
 
 
-SYNC = Kinds(
-    False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream", SyncLive, Replaced
-)
+SYNC = Kinds(False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream", SyncLive)
 ASYNC = Kinds(
     True, "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request", "AsyncByteStream",
-    AsyncLive, AsyncReplaced,
+    AsyncLive,
 )  # fmt: skip
 NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
 
@@ -131,7 +126,7 @@ class HttpxPort:
         self.inner = inner
         self.inner_is_default = False
         self.byte_stream = library.byte_stream
-        self.replaced = self.stream_of(self.kinds.replaced)
+        self.replaced = self.stream_of(Replaced)
         # Streams that stay as they are: read already, or watched by a forbear transport below.
         self.ready = {self.byte_stream, self.replaced}
         self.prefetch = settings.prefetch
@@ -659,12 +654,12 @@ class Library:
         self.deadline_exceeded = deadline_exceeded
         self.own = module.HTTPTransport, module.AsyncHTTPTransport
         self.byte_stream: type[ByteStream] = module.ByteStream
-        self._made: dict[type, type] = {}
+        self._made: dict[tuple[type, str], type] = {}
 
     def made(self, kind: type, base: str) -> type:
         """Ours, made of a class of the library's, which insists on its own."""
-        found = self._made.get(kind)
-        if found is None:
+        found = self._made.get((kind, base))
+        if found is None:  # another thread may make one meanwhile
             made = type(kind.__name__, (kind, getattr(self.module, base)), {})
-            found = self._made.setdefault(kind, made)  # another thread may have made one meanwhile
+            found = self._made.setdefault((kind, base), made)
         return found
