@@ -10,6 +10,7 @@ from forbear import (
     Reason,
     RetryBudget,
     RetryPolicy,
+    record_of,
 )
 from forbear.addons import Limit
 from forbear.strategies import RetryRefused
@@ -125,6 +126,24 @@ async def test_one_that_is_wrong_loses_no_response_and_no_token(
     ignored = method == "closed" or (wrong is not raising and method in ("observe", "leave"))
     assert [line.startswith("add-on Toy raised") for line in lines] == [True] * (not ignored)
     assert "SECRET" not in caplog.text
+
+
+@one_lane
+@pytest.mark.parametrize("method", ["begin", "plan", "take"])
+@pytest.mark.parametrize("reason", [Reason.CALLER_SAID_NO, "SECRET"])
+async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog, method, reason):
+    def refuse(self, *given):
+        raise RetryRefused(reason)
+
+    toy = type("Toy", (Limit,), {method: refuse})()
+    async with adapter.client([503, 200], addons=[toy], policy=AT_ONCE, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    is_ignored = method == "begin" and reason == "SECRET"
+    assert response.status_code == (200 if is_ignored else 503)
+    if not is_ignored:
+        failed = Reason.STRATEGY_FAILED
+        assert record_of(response).reason is (failed if reason == "SECRET" else reason)
+    assert ("add-on Toy raised" in caplog.text) == (reason == "SECRET")
 
 
 @one_lane
