@@ -103,8 +103,8 @@ class Injection:
         return self.line
 
     def visit(self, frame):
-        code = frame.f_code
-        if "closed" in (code.co_name, frame.f_back and frame.f_back.f_code.co_name):
+        code, caller = frame.f_code, frame.f_back and frame.f_back.f_code.co_name
+        if "closed" in (code.co_name, caller) or (code.co_name, caller) == ("drive", "close"):
             return
         if code.co_filename.startswith(self.root) and frame.f_lasti not in unreal(code):
             self.visits.append((code, frame.f_lineno))

@@ -133,7 +133,9 @@ async def test_one_that_is_wrong_loses_no_response_and_no_token(
 @pytest.mark.parametrize("reason", [Reason.CALLER_SAID_NO, "SECRET"])
 async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog, method, reason):
     def refuse(self, *given):
-        raise RetryRefused(reason)
+        refused = RetryRefused(Reason.CALLER_SAID_NO, retry_after=1.0)
+        refused.reason = reason
+        raise refused
 
     toy = type("Toy", (Limit,), {method: refuse})()
     async with adapter.client([503, 200], addons=[toy], policy=AT_ONCE, **quick) as client:
@@ -147,14 +149,17 @@ async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog
 
 
 @one_lane
-async def test_a_quiet_one_is_not_asked_about_calls_that_succeed_at_once(adapter, quick):
+@pytest.mark.parametrize(("is_quiet", "asked"), [(RetryBudget(), 0), (None, 1)])
+async def test_a_quiet_one_is_not_asked_about_calls_that_succeed_at_once(
+    adapter, quick, is_quiet, asked
+):
     class Quiet(Toy):
-        shared = RetryBudget()  # as anything with ``quiet``
+        shared = is_quiet  # anything with ``quiet``; without it is as False
 
     toy = Quiet()
     async with adapter.client([200, 503, 200], addons=[toy], policy=AT_ONCE, **quick) as client:
         await adapter.call(client, "GET", URL)
-        assert toy.sent == 0
+        assert toy.sent == asked
         await adapter.call(client, "GET", URL)
     assert toy.failed == 1
 
