@@ -11,12 +11,13 @@ client must be answered. Libraries, sockets and the server are real; only the cl
 
 Left out is what nothing from outside can arrive at, since no function begins or ends just before:
 ``try:``, the end of a ``with`` block, which a trace function sees as a second visit to its first
-line, the first line of a ``finally``, and an ``except`` with what it binds or raises again. What arrives while the statement before runs is raised
-inside the block. Left out too is where the bare library loses a connection as well: the ``close`` of
-a body, and what urllib3 asks while a connection is on its way: ``_get_conn``, after which it says
-FullPoolError, and ``is_retry``; and ``closed``, which io asks
-when it finalizes a body, and whose errors it swallows. So is the ``__exit__`` of a ``forbear.deadline``: what comes before its
-first statement nobody can undo.
+line, the first line of a ``finally``, and an ``except`` with what it binds or raises again. What
+arrives while the statement before runs is raised inside the block. Left out too is where the bare
+library loses a connection as well: the ``close`` of a body, what drives it and what httpcore traces
+in it, and what urllib3 asks while a connection is on its way: ``_get_conn``, after which it says
+FullPoolError, and ``is_retry``; and ``closed``, which io asks when it finalizes a body, and whose
+errors it swallows. So is the ``__exit__`` of a ``forbear.deadline``: what comes before its first
+statement nobody can undo.
 
 In a hedged call the second attempt has a task and its alarm a callback: what is raised there the
 event loop keeps to itself, so the call may go on, with the same left behind: nothing.
@@ -79,6 +80,7 @@ SWITCH_INTERVAL = 1e-4  # seconds; else the call and the server's thread wait 5 
 SPINE = "loop.py"
 DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits", "addons"))
 UNREAL = {}  # by identity, since the hash of a code object takes longer than a line
+TRACES = {"__call__", "check_deadline"}
 THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 
 
@@ -104,7 +106,11 @@ class Injection:
 
     def visit(self, frame):
         code, caller = frame.f_code, frame.f_back and frame.f_back.f_code.co_name
-        if "closed" in (code.co_name, caller) or (code.co_name, caller) == ("drive", "close"):
+        if "closed" in (code.co_name, caller):
+            return
+        if caller == "close" and code.co_name in ("_close", "drive"):
+            return
+        if code.co_name in TRACES and "response_closed" in frame.f_locals.get("event", ""):
             return
         if code.co_filename.startswith(self.root) and frame.f_lasti not in unreal(code):
             self.visits.append((code, frame.f_lineno))
