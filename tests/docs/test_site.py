@@ -28,15 +28,15 @@ ANSWERED = {
     "guides/rate-limits/": "rate limit, per tenant",
     "how/waits/": (
         "exponential backoff, jitter, 429, thundering herd, stale connection, retry after, "
-        "max_attempts, server disconnected, keep-alive"
+        "max_attempts, server disconnected, RemoteProtocolError, keep-alive"
     ),
     "how/hold-and-release/": "retry storm, load balancer",
     "how/deadlines/": "timeout",
-    "guides/keys/": "idempotency key, idempotency",
+    "guides/keys/": "idempotency key, idempotency, POST that got a 429",
     "guides/breaker/": "circuit breaker",
     "guides/testing/": "test without sleeping, test suite slow",
     "guides/sdks/openai/": "openai",
-    "troubleshooting/": "why was it not retried, turn off, disable",
+    "troubleshooting/": "why was it not retried, turn off, turn off retries, disable",
     "guides/httpx/": "proxy, async, trio, httpx-aiohttp",
     "guides/fleet/": "redis",
     "guides/metrics/": "opentelemetry, prometheus",
