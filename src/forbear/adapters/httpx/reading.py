@@ -118,7 +118,7 @@ class LiveBody:
         async def _next(self) -> bytes: ...  # the next bytes as the library reads them
         async def _next_in_time(self, seconds: float) -> bytes: ...  # with no wire to bound
         async def _receive(self, seconds: float) -> bytes: ...  # from the wire
-        async def _close(self) -> None: ...
+        async def close(self) -> None: ...
         def _give(self, most: int, timeout: float | None = None) -> Any: ...
 
     def left(self) -> float:
@@ -213,11 +213,6 @@ class LiveBody:
             return timeout
         return max(left, LEAST)
 
-    async def close(self) -> None:
-        if not self._is_closed:  # httpx2 closes its iterator, and then the stream
-            await self._close()
-            self._is_closed = True
-
 
 class SyncLive(LiveBody):
     """That of a synchronous response."""
@@ -244,8 +239,10 @@ class SyncLive(LiveBody):
             return self._taken()
         return self._read(most, self._bounded(timeout))
 
-    async def _close(self) -> None:
-        self.stream.close()
+    async def close(self) -> None:
+        if not self._is_closed:  # httpx2 closes its iterator, and then the stream
+            self.stream.close()
+            self._is_closed = True
 
 
 class AsyncLive(LiveBody):
@@ -286,13 +283,16 @@ class AsyncLive(LiveBody):
             return self._taken()
         return await self._read(most, self._bounded(timeout))
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
         """Close the stream; let its generators end by reading on: trio warns of unfinished ones.
 
         Only over HTTP/1: a body whose generators have not ended closed its connection there, so
         reading on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
         """
+        if self._is_closed:
+            return
         await self.stream.aclose()
+        self._is_closed = True
         room = 0 if self._wire is None or self._chunks is None else DRAIN_BYTES
         with suppress(Exception):
             while room > 0 and (piece := await self._next()):  # it had arrived
