@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..core.call import Call, Prefetched
 
 BROKEN: Literal["broken"] = "broken"  # in a call: its ``body_error`` says by what
@@ -72,61 +70,6 @@ class Nothing:
 
     async def close(self) -> None:
         self.is_closed = True
-
-
-class Body(Protocol):
-    """The body of a response while forbear reads it: raw bytes, before their codings are undone.
-
-    ``read_piece`` returns the bytes that come next, WHOLE at the end, LATE if nothing came in time.
-    After LATE the body can be read on. A read that is begun and given up would lose bytes, or the
-    connection, and the caller is handed what was read with the live rest behind it.
-
-    Attributes:
-        pieces, received: What was read so far, also if the body breaks, and how many bytes.
-    """
-
-    pieces: list[bytes]
-    received: int
-
-    def read_piece(self) -> bytes | Ending: ...
-
-
-class AsyncBody(Protocol):
-    """The same, asynchronous."""
-
-    pieces: list[bytes]
-    received: int
-
-    async def read_piece(self) -> bytes | Ending: ...
-
-
-def read_pieces(body: Body, wants_more: Callable[[int], bool]) -> Ending:
-    """Read a body, within its limits.
-
-    Args:
-        body: Nothing else reads it.
-        wants_more: Called after each piece with the number of bytes read so far; False: enough.
-    """
-    while True:
-        piece = body.read_piece()
-        if isinstance(piece, str):
-            return piece
-        body.pieces.append(piece)
-        body.received += len(piece)
-        if not wants_more(body.received):
-            return LATE
-
-
-async def aread_pieces(body: AsyncBody, wants_more: Callable[[int], bool]) -> Ending:
-    """Read an asynchronous body, within its limits; a change here belongs in the other too."""
-    while True:
-        piece = await body.read_piece()
-        if isinstance(piece, str):
-            return piece
-        body.pieces.append(piece)
-        body.received += len(piece)
-        if not wants_more(body.received):
-            return LATE
 
 
 def is_readable(found: bytes, *, is_chunked: bool) -> bool:
