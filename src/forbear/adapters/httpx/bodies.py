@@ -45,17 +45,14 @@ class Replaced:
     def __init__(self, port: HttpxPort, source: Source) -> None:
         self._module, self.stream = port.library.module, source
 
-    async def _read(self) -> bytes:
-        try:
-            return await self.stream.read()
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
-
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
-        piece = drive(self._read())
+        try:
+            piece = drive(self.stream.read())
+        except Exception as error:
+            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
         if not piece:
             raise StopIteration
         return piece
@@ -67,7 +64,10 @@ class Replaced:
         return self
 
     async def __anext__(self) -> bytes:
-        piece = await self._read()
+        try:
+            piece = await self.stream.read()
+        except Exception as error:
+            raise own_error(error, self._module)  # noqa: B904
         if not piece:
             raise StopAsyncIteration
         return piece

@@ -141,9 +141,11 @@ class LiveBody:
 
         PyPy's sockets time out up to half a millisecond early.
         """
-        left = self.left()
-        if left == inf or self._found is not None or self._received >= self._length:
+        if self._found is not None or self._received >= self._length:
             return True  # the end of a body comes without a wait
+        left = self.left()
+        if left == inf:
+            return True
         if left <= 0:
             return False
         there = None if self._wire is None else self._unread()
@@ -162,13 +164,15 @@ class LiveBody:
         return True
 
     async def read(self) -> bytes:
+        if self.ends_at == inf and self._timeouts is None and self._found is None:
+            return await self._next()
         left, wire = self.left(), self._wire
         if left != inf and not await self.has_more():
             await self.close()
             raise self._late()
-        if wire is not None and (
-            left != inf or self._found is not None or self._timeouts is not None
-        ):
+        if wire is None:
+            piece = await (self._next() if left == inf else self._next_in_time(left))
+        else:
             before = vars(wire).get("read")
             self._read, wire.read = wire.read, self._give
             try:
@@ -178,10 +182,6 @@ class LiveBody:
                     vars(wire).pop("read", None)
                 else:
                     wire.read = before
-        elif left == inf:
-            piece = await self._next()
-        else:
-            piece = await self._next_in_time(left)
         self._received += len(piece)
         return piece
 
