@@ -723,3 +723,27 @@ async def test_nothing_of_a_race_waits_for_the_garbage_collector(adapter, server
             found = {type(one).__name__ for one in gc.garbage}
             gc.garbage.clear()
     assert found.isdisjoint(("HedgedCall", "Second", "HedgeFinished"))
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="it counts no references")
+async def test_nor_does_an_attempt_that_fails_as_it_is_cut_off(adapter):
+    class Failing(Beside):
+        async def handle_async_request(self, request):
+            self.sent += 1
+            if self.sent == 1:
+                await self.second.wait()
+                return self.adapter.library.Response(200)
+            self.second.set()
+            try:
+                await anyio.sleep_forever()
+            except BaseException as cancelled:
+                cancelled.error = self.adapter.library.ReadError("")
+                raise cancelled.error from cancelled
+
+    inner = Failing(adapter, second=anyio.Event())
+    transport = adapter.forbear.AsyncRetryTransport(inner, hedge=hedge())
+    with collecting_by_hand():
+        await transport.handle_async_request(adapter.library.Request("GET", "http://a/"))
+        await anyio.sleep(0.01)
+        assert [one for one in gc.get_objects() if type(one).__name__ == "Second"] == []
+    assert inner.sent == 2

@@ -388,6 +388,8 @@ class Second:
             await self._done.wait()
 
     async def _close(self) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
         response, self.response, self.error = self.response, None, None
         await self.hedged.close_unused(response)
 
