@@ -10,17 +10,7 @@ from ..engine.calls import expired, with_story
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..engine.port import AsyncPort, Classifier, Response
-
-
-def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
-    """Call ``before_attempt`` with the request that is to be sent; raises whatever it raises."""
-    assert port.settings.before_attempt is not None
-    try:
-        port.settings.before_attempt(request, call.attempts + 1)
-    except Exception as error:
-        hook_raised(port, call, error)
-        raise
+    from ..engine.port import Classifier, Hooked, Response
 
 
 def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
@@ -30,8 +20,8 @@ def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
     with_story(port, call, error)
 
 
-async def acall_before_attempt(port: AsyncPort[Response], call: Call, request: object) -> None:
-    """Call ``before_attempt`` with the request that is to be sent, and await it.
+async def call_before_attempt(port: Hooked[Response], call: Call, request: object) -> None:
+    """Call ``before_attempt`` with the request that is to be sent; await it, if the port does.
 
     Raises:
         Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
@@ -40,7 +30,7 @@ async def acall_before_attempt(port: AsyncPort[Response], call: Call, request: o
     assert settings.before_attempt is not None
     try:
         result = settings.before_attempt(request, call.attempts + 1)
-        if not hasattr(result, "__await__"):
+        if port.backstop is None or not hasattr(result, "__await__"):
             return
         if call.deadline_at == inf:
             await result  # may be cancelled; then nothing was sent

@@ -171,17 +171,19 @@ class Inspection(Protocol):
     async def decoded(self) -> bytes: ...
 
 
-class Inspecting(Protocol[Seen_contra]):
-    """A port whose library can show a copy of a response to ``retry_if``.
+class Hooked(CommonPort[Seen_contra], Protocol[Seen_contra]):
+    """A port that calls a function of the user's.
 
     Attributes:
         backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
     """
 
-    settings: Settings
-
     @property
     def backstop(self) -> Backstop | None: ...
+
+
+class Inspecting(Hooked[Seen_contra], Protocol[Seen_contra]):
+    """A port whose library can show a copy of a response to ``retry_if``."""
 
     def inspection_of(
         self, request: Any, response: Seen_contra, deadline_at: float, prefetched: Prefetched | None

@@ -180,9 +180,9 @@ class AiohttpPort:
         sent = sent_request(call)
         request = next_request(self, call)
         await sent.close()  # as below
-        from ...addons.hooks import acall_before_attempt  # the option has loaded it
+        from ...addons.hooks import call_before_attempt  # the option has loaded it
 
-        await acall_before_attempt(self, call, request)
+        await call_before_attempt(self, call, request)
 
     async def send(self, call: Call) -> ClientResponse:
         sent = sent_request(call)

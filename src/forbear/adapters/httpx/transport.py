@@ -17,7 +17,6 @@ from ...engine.calls import (
     call_of,
     cancelled,
     ended,
-    next_request,
 )
 from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
@@ -54,11 +53,6 @@ class SyncHttpxPort(HttpxPort):
         return self.settings.sleeper.sleep(
             seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
         )
-
-    async def run_hook(self, call: Call) -> None:
-        from ...addons.hooks import call_before_attempt  # the option has loaded it
-
-        call_before_attempt(self, call, next_request(self, call))
 
     async def transmit(self, call: Call, request: Request) -> Response:
         response: Response
@@ -128,11 +122,6 @@ class AsyncHttpxPort(HttpxPort):
 
         with anyio.CancelScope(shield=True):
             await close_idle(*self.idle_at(call))
-
-    async def run_hook(self, call: Call) -> None:
-        from ...addons.hooks import acall_before_attempt  # the option has loaded it
-
-        await acall_before_attempt(self, call, next_request(self, call))
 
     async def transmit(self, call: Call, request: Request) -> Response:
         sender = self.inner if call.history or call.rest is not None else self.first

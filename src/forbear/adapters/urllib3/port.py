@@ -73,6 +73,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
+    backstop = None
 
     if TYPE_CHECKING:
 
@@ -203,7 +204,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     async def run_hook(self, call: Call) -> None:
         from ...addons.hooks import call_before_attempt  # the option has loaded it
 
-        call_before_attempt(self, call, next_request(self, call))
+        await call_before_attempt(self, call, next_request(self, call))
 
     async def send(self, call: Call) -> AnyResponse:
         request: AnyRequest = next_request(self, call)
