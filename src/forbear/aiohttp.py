@@ -74,8 +74,7 @@ class RetryMiddleware:
         **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing,
             addons; retry_if, before_attempt, idempotency, body_buffer; prefetch, resume,
             event_streams; on_event, name, contact, announce_attempts, stop_outer_retries;
-            clock, random. ``help(forbear.Options)``
-            explains each.
+            clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
         TypeError, ValueError: An option is wrong; the message says what to write.

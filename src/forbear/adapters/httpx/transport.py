@@ -189,16 +189,16 @@ class Retrying:
     """What the transports of both flavours have."""
 
     if TYPE_CHECKING:
-        kinds: Kinds
+        _kinds: Kinds
 
-        def make_port(self, settings: Settings, library: Library, inner: Any) -> HttpxPort: ...
+        def _make_port(self, settings: Settings, library: Library, inner: Any) -> HttpxPort: ...
 
     else:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name):
             from .messages import missing_attribute
 
-            raise missing_attribute(self, self._library.name, self.kinds.method, name)
+            raise missing_attribute(self, self._library.name, self._kinds.method, name)
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__name__}"
@@ -212,7 +212,7 @@ class Retrying:
         **options: Unpack[FamilyOptions[object]],
     ) -> None:
         self._library: Library  # here, since help() lists the annotations of a class
-        library, kinds, wrapper = self._library, self.kinds, type(self).__name__
+        library, kinds, wrapper = self._library, self._kinds, type(self).__name__
         is_default = inner is None
         if is_default:
             lost = next((name for name in PROXIES if os.environ.get(name)), None)
@@ -229,14 +229,14 @@ class Retrying:
         self.inner: Any = inner
         self.inner_retries = take_over_retries(inner, wrapper)
         self.policy, self.limits = settings.policy, settings.limits
-        self.port: Any = self.make_port(settings, library, inner)
+        self.port: Any = self._make_port(settings, library, inner)
         self.port.inner_is_default = is_default
 
 
 class SyncRetrying:
     """The part of ``RetryTransport`` that sends."""
 
-    kinds, make_port = SYNC, SyncHttpxPort
+    _kinds, _make_port = SYNC, SyncHttpxPort
 
     if TYPE_CHECKING:
         inner: Any
@@ -302,7 +302,7 @@ class SyncRetrying:
 class AsyncRetrying:
     """The part of ``AsyncRetryTransport`` that sends."""
 
-    kinds, make_port = ASYNC, AsyncHttpxPort
+    _kinds, _make_port = ASYNC, AsyncHttpxPort
 
     if TYPE_CHECKING:
         inner: Any
