@@ -50,6 +50,7 @@ TLS = Failure(FailureKind.TLS, Phase.UNSENT)
 CONNECTING = Failure(FailureKind.CONNECT_TIMEOUT, Phase.UNSENT)
 
 NO = ("x-should-retry", "false")
+YES = ("x-should-retry", "true")
 REPLAYED = ("Idempotent-Replayed", "true")
 
 
@@ -531,6 +532,96 @@ def in_group(*names: str) -> list[Any]:
     return [
         pytest.param(case, id=case["id"]) for case in CORPUS["cases"] if group_of(case) in names
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status", "lines", "expected"),
+    [
+        pytest.param("POST", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored 500"),
+        pytest.param("PUT", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="of a PUT too"),
+        pytest.param("POST", KEY, 409, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored conflict"),
+        pytest.param(
+            "POST", KEY, 500, [("idempotent-replayed", " TRUE ")], Reason.REPLAYED_RESPONSE,
+            id="spelling",
+        ),
+        pytest.param("POST", KEY, 500, [("Idempotent-Replayed", "1")], "again", id="1 is not true"),
+        pytest.param("GET", (), 500, [REPLAYED], "again", id="no key, so it is not ours"),
+        pytest.param("POST", KEY, 500, [REPLAYED, YES], "again", id="an explicit yes outranks it"),
+        pytest.param("POST", KEY, 500, [REPLAYED, NO], Reason.SERVER_SAID_NO, id="an explicit no"),
+        pytest.param("POST", KEY, 422, [REPLAYED], None, id="a final status is accepted"),
+    ],
+)  # fmt: skip
+def test_replayed(method: str, headers: Any, status: int, lines: Any, expected: Any) -> None:
+    """The same key would bring the same stored answer again (Stripe API v1). (S6)"""
+    verdict = verdict_on(a_call(STEADY, method, headers), status, *lines)
+    if isinstance(expected, Reason):
+        expected = GiveUp(expected)
+    assert verdict == (AGAIN if expected == "again" else expected)
+
+
+@pytest.mark.parametrize(
+    ("methods", "is_replayable"),
+    [
+        (["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"], True),
+        (["POST", "PATCH", "CONNECT", "PROPFIND", "MKCOL", "LOCK", "PURGE"], False),
+        (["get", "Get", ""], False),  # RFC 9110 section 9.1: method names are case-sensitive
+    ],
+    ids=["idempotent", "others", "odd"],
+)
+def test_methods(methods: list[str], is_replayable: bool) -> None:
+    """RFC 9110 section 9.2.2; anything goes if nothing was sent, or with a key. (S2, S8, S10)"""
+    for method in methods:
+        refusal = GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+        assert decide(a_call(method=method), RESET, 0.0) == (AGAIN if is_replayable else refusal)
+        assert decide(a_call(method=method), REFUSED, 0.0) == AGAIN
+        assert decide(a_call(method=method, headers=KEY), RESET, 0.0) == AGAIN
+
+
+def test_an_explicit_no_outranks_an_unexecuted_status() -> None:
+    call = a_call(THROTTLED, "POST")
+    assert verdict_on(call, 429, NO) == GiveUp(Reason.SERVER_SAID_NO)
+    assert verdict_on(call, 429, after=61) == GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0)
+
+
+def test_a_server_that_names_a_time_is_not_asked_sooner() -> None:
+    call = a_call(FAST)
+    assert verdict_on(call, 502, after=3) == SendAgain(3.0, "retry-after")
+    call.sending(3.0)
+    assert verdict_on(call, 502, after=0, now=3.0) == SendAgain(0.1, "backoff")
+
+
+def test_hints_ignored_are_ignored_as_delays_only() -> None:
+    policy = STEADY.replace(hints="ignore")
+    assert verdict_on(a_call(policy), after=3_600) == AGAIN
+    assert verdict_on(a_call(policy), 400, YES, after=30) == AGAIN
+
+
+@pytest.mark.parametrize(
+    ("now", "deadline_at", "backoff", "is_retried"),
+    [
+        (0.0, 1.0 + 2 * LEAST_ATTEMPT, 1.0, True),
+        (0.0, 1.0, 1.0, False),
+        (100.0, 101.5, 1.0, True),
+        (100.0, 99.0, 1.0, False),
+        (9.9, 10.0, 0.0, True),
+        (10.0, 10.0, 0.0, False),  # no wait at all still needs time for the attempt
+    ],
+)
+def test_no_wait_is_begun_that_cannot_be_followed_by_an_attempt(
+    now: float, deadline_at: float, backoff: float, is_retried: bool
+) -> None:
+    """Sleeping for the remaining time and then failing is the worst of both."""
+    call = a_call(STEADY.replace(backoff=Fixed(backoff)), deadline_at=deadline_at)
+    expected = SendAgain(backoff, "backoff") if is_retried else GiveUp(Reason.DEADLINE, backoff)
+    assert verdict_on(call, now=now) == expected
+
+
+def test_the_budget_is_asked_after_the_gate_and_leaves_no_place() -> None:
+    gate = unhealthy()
+    call = a_call(limits={"gate": gate, "budget": no_tokens()})
+    assert verdict_on(call) == GiveUp(Reason.BUDGET_EXHAUSTED, 1.0)
+    call.limits.leave(call, 0.0)
+    assert gate.held() == 0
 
 
 def test_every_case_of_the_corpus_is_run_or_counted() -> None:

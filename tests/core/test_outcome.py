@@ -97,3 +97,11 @@ def test_what_is_told_of_a_request_is_method_and_origin() -> None:
     """Never its URL or headers (P10)."""
     facts = Request("GET", "http://a:80", [("X-Tenant", "SECRET")], target="/SECRET")
     assert repr(facts) == str(facts) == "<Request GET http://a:80>"
+
+
+def test_a_failure_holds_no_exception() -> None:
+    """What a strategy is shown has no text, body or header in it that could be logged (P10)."""
+    failure = Failure(K.RESET, Phase.SENT, error="ReadError")
+    values = [getattr(failure, name) for name in type(failure).__slots__]
+    assert not any(isinstance(value, BaseException) for value in values)
+    assert not hasattr(failure, "__dict__")
