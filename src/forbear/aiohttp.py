@@ -109,7 +109,8 @@ class RetryMiddleware:
             >>> await session.get(url, middlewares=(retrying.with_policy({"max_attempts": 2}),))
 
         Args:
-            setting: A RetryPolicy, a mapping of its fields, or False to forward each request once.
+            setting: A RetryPolicy, a mapping of its fields, or False to retry nothing. Then aiohttp
+                itself still sends an idempotent request again over a new connection.
 
         Raises:
             TypeError, ValueError: It is none of these.

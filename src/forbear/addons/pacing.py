@@ -57,7 +57,7 @@ class Turn:
 
 
 class Allowance:
-    """What is known of one quota.
+    """The state of one quota, as far as responses have shown it.
 
     Attributes:
         left: Of the quota, when it was last seen.

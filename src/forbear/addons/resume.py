@@ -1,8 +1,9 @@
 """Resume: a body that breaks after it was handed over is requested from where it broke.
 
-At the level of raw bytes, below the library's decoder. core/headers/ranges.py decides what may be
-resumed and what fits; the loop runs as before, under budget, breaker, deadline, hints and events.
-If the rest cannot be had, the caller gets the error that broke the body, with the call's story.
+At the level of raw bytes, below the library's decoder, by a call of its own, whose first attempt is
+the one that broke: budget, breaker, deadline, hints and events treat it like any other.
+core/headers/ranges.py decides what may be resumed and what fits. If the rest cannot be had, the
+caller gets the error that broke the body, with the call's story.
 
 ``Resumable`` is a source of bytes around the live one, for all libraries. What differs between them
 is how the bytes of a response are read (its ``Source``) and what is known of the response that the
@@ -284,7 +285,7 @@ class Resumable:
         return True
 
     def _requestable(self, call: Call) -> What | None:
-        """What can be requested now, if anything."""
+        """Return what can be requested now, if anything."""
         is_replayable = call.guard is None or call.guard.ready
         if call.stop is not None or not is_replayable:
             return None

@@ -56,7 +56,7 @@ def check_quiet(strategy: RetryStrategy) -> None:
 
 
 class Asked:
-    """What a strategy was asked for a call, and the token that it gave."""
+    """The questions to a strategy for one call, and the token that it gave."""
 
     __slots__ = ("scope", "token")
 

@@ -381,7 +381,7 @@ class Call:
 
     @property
     def body_error(self) -> Exception | None:
-        """What broke the body."""
+        """The error that broke the body."""
         return self.notes.get(BODY_ERROR)
 
     @body_error.setter

@@ -187,7 +187,7 @@ def story_on(thing: object) -> Story | None:
 
 
 def noted_on(thing: object) -> object:
-    """What a response of httpx carries."""
+    """Return the note that a response of httpx carries."""
     extensions = getattr(thing, "extensions", None)
     return extensions.get(SETTING) if isinstance(extensions, dict) else None
 

@@ -33,7 +33,7 @@ BACKSTOP = 0.03
 
 
 class Queued(Protocol):
-    """What a call waits for in a queue (addons/concurrency.py)."""
+    """A place in a queue, for which a call waits (addons/concurrency.py)."""
 
     wake: Callable[[], object] | None
 

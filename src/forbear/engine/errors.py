@@ -78,7 +78,7 @@ class HedgeFinished(Exception):
 
 
 class Judged(Exception):
-    """What a body says of its attempt: stands for what broke the body; never raised.
+    """A verdict on an attempt by its body: stands for what broke the body; never raised.
 
     Attributes:
         failure: With a status and a hint.

@@ -54,7 +54,7 @@ class Readings:
 
     @property
     def outgoing(self) -> Any:
-        """What is sent as the body."""
+        """The body that is sent."""
         return self
 
     @property

@@ -95,11 +95,11 @@ class Library(Protocol[Seen_contra]):
 
 
 class CommonPort(Classifier, Library[Seen_contra], Protocol[Seen_contra]):
-    """What both kinds of port have."""
+    """The part that both kinds of port have."""
 
 
 class Port(Classifier, Library[Response], Protocol[Response]):
-    """What the loop asks of a transport. The methods of a synchronous one never suspend."""
+    """A transport, as the loop sees it. The methods of a synchronous one never suspend."""
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         """Wait; False: the transport was closed meanwhile."""
@@ -237,10 +237,6 @@ class Copying(Protocol[Source_contra, Sent, Url]):
         self, request: Sent, lines: Sequence[tuple[str, str]] | None = None, url: Url | None = None
     ) -> Sent:
         """A copy, with header lines or a URL of its own."""
-        ...
-
-    def with_contact(self, request: Sent) -> Sent:
-        """A copy with ``From``, or the request itself, if the caller wrote that."""
         ...
 
     def url_at(self, url: Url, scheme: str, host: str, port: int) -> Url:

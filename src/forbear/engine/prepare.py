@@ -65,6 +65,11 @@ def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
     return [(keys.header, key), ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))]
 
 
+def names_of(headers: Iterable[str | bytes]) -> set[str]:
+    """The lower-case names of a request's headers."""
+    return {as_text(name).lower() for name in headers}
+
+
 def announced(
     settings: Settings,
     context: CallContext | None,
@@ -76,7 +81,7 @@ def announced(
 
     One of these names among the caller's own ``headers`` stays.
     """
-    written = {as_text(name).lower() for name in headers}
+    written = names_of(headers)
     incoming = None if context is None else context.incoming
     lines: Lines = []
     if settings.announce_attempts and ATTEMPT.lower() not in written:
@@ -139,8 +144,8 @@ def outgoing_for(
             guard = port.guard_of(request, body, hop)
         if settings.makes_keys:
             key = key_of(port, source, hop)
-        if settings.contact is not None:
-            request = port.with_contact(request)
+        if settings.contact is not None and "from" not in names_of(request.headers):
+            request = port.copied(request, [("From", settings.contact)])
     is_bounded = deadline_at != inf or policy.attempt_timeout is not None
     if key or guard is not None:
         request = port.copied(request, key or None)

@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 class Live(Source, Protocol):
-    """That of a library: the only reader of what is still to come of a response, in raw bytes.
+    """The source of a library: the only reader of what is still to come of a response, raw.
 
     Attributes:
         ends_at: Each read ends by this instant of the system's clock, or infinity.

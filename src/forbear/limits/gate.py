@@ -439,7 +439,7 @@ class RetryGate(Locked):
 
 
 class Observed:
-    """What the gate keeps of one call."""
+    """The gate's notes of one call."""
 
     __slots__ = ("patience_used", "scope", "sent_at")
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 def cookie_for(url: Any, jar: AbstractCookieJar) -> str:
-    """What a jar gives for the ``Cookie`` of a request to a URL; "" for nothing."""
+    """The value that a jar gives for the ``Cookie`` of a request to a URL; "" for none."""
     return "; ".join(f"{one.key}={one.coded_value}" for one in jar.filter_cookies(url).values())
 
 
@@ -155,11 +155,6 @@ class AiohttpPort:
 
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
-
-    def with_contact(self, request: ClientRequest) -> ClientRequest:
-        if "From" in request.headers:
-            return request
-        return self.copied(request, [("From", str(self.settings.contact))])
 
     def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 
 class Kinds(NamedTuple):
-    """What a flavour names or makes."""
+    """The names and classes of one flavour."""
 
     is_async: bool
     base: str  # the library's class of transports
@@ -147,7 +147,7 @@ class HttpxPort:
 
     @cached_property
     def outgoing_for(self) -> Callable[..., Outgoing]:
-        """As of engine/prepare.py. Looked up once: each call under a time limit asks for it."""
+        """The function of engine/prepare.py, looked up once: each call under a time limit asks."""
         from ...engine.prepare import outgoing_for
 
         return outgoing_for
@@ -233,11 +233,6 @@ class HttpxPort:
         if url is not None:
             fields["url"] = url
         return copy
-
-    def with_contact(self, request: Request) -> Request:
-        if "from" in request.headers:
-            return request
-        return self.copied(request, [("From", self.settings.contact or "")])
 
     def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
         return url.copy_with(scheme=scheme, host=host, port=port)

@@ -191,7 +191,7 @@ class LiveBody:
         return self._port.stream_timeout("the body did not come in time")
 
     def _taken(self) -> bytes:
-        """What was received, once."""
+        """Return the bytes that were received, once."""
         found, self._found = self._found, None
         if isinstance(found, bytes):
             return found
@@ -215,7 +215,7 @@ class LiveBody:
 
 
 class SyncLive(LiveBody):
-    """That of a synchronous response."""
+    """The source of a synchronous response."""
 
     _chunks: Iterator[bytes] | None
 
@@ -246,7 +246,7 @@ class SyncLive(LiveBody):
 
 
 class AsyncLive(LiveBody):
-    """That of an asynchronous response."""
+    """The source of an asynchronous response."""
 
     _chunks: AsyncIterator[bytes] | None
 

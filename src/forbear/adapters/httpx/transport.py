@@ -186,7 +186,7 @@ class AsyncHttpxPort(HttpxPort):
 
 
 class Retrying:
-    """What the transports of both flavours have."""
+    """The part that the transports of both flavours share."""
 
     if TYPE_CHECKING:
         _kinds: Kinds

@@ -15,7 +15,7 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
 from ...core.call import IN_FLIGHT, KEPT, RECORD, RETRY_IF, SENDS
-from ...core.headers.fields import as_text, begins_events
+from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
 from ...engine.calls import (
     call_after_first,
@@ -185,11 +185,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             return self.in_time(outgoing, response)
         begin = partial(call_after_first, self, source, outgoing, started_at, context)
         return self.free(view, context, begin, response)
-
-    def with_contact(self, request: AnyRequest) -> AnyRequest:
-        if "from" in {as_text(name).lower() for name in request.headers}:
-            return request
-        return self.copied(request, [("From", str(self.settings.contact))])
 
     def bound(self, outgoing: Outgoing) -> None:
         """Nothing: ``transmit`` reads the limits of what it sends."""

@@ -60,7 +60,7 @@ def is_rate_limit(text: str) -> bool:
 
 
 class Quota(NamedTuple):
-    """What a response says of one quota, whatever its status."""
+    """The state of one quota by a response, whatever its status."""
 
     name: str
     left: float
