@@ -26,9 +26,9 @@ from forbear import (
     RetryGate,
     RetryPolicy,
 )
-from forbear.addons.event_streams import ErrorEvent
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
+from forbear.core.event_streams import ErrorEvent
 from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import check_wait

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import EventStreams
-from forbear.addons.event_streams import (
+from forbear.core.event_streams import (
     FRAMES,
     SSE,
     ErrorEvent,

@@ -9,8 +9,8 @@ caller gets the error that broke the body, with the call's story.
 is how the bytes of a response are read (its ``Source``) and what is known of the response that the
 caller has (its ``Original``).
 
-A stream of events (event_streams.py) that breaks, or ends, before its first byte is requested anew
-as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
+A stream of events (core/event_streams.py) that breaks, or ends, before its first byte is requested
+anew as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
 is the caller's own, because a stream may be silent for as long as it likes. With ``resume=True`` of
 ``EventStreams`` what follows the last whole event is requested after a break, and after a clean end
 too, as browsers do.
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ..core.call import Call, Story
+    from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..engine.port import Response, ResumingPort
     from ..engine.reading import Source
     from ..engine.settings import Settings
-    from .event_streams import EventStream, WholeEvents
 
     What = Download | Repeat | EventStream
 

@@ -224,3 +224,13 @@ class GiveUp(NamedTuple):
 
 Refusal = GiveUp | None
 Verdict = SendAgain | Refusal
+
+
+class Judged(Exception):
+    """A verdict on an attempt by its body: stands for what broke the body; never raised.
+
+    Attributes:
+        failure: With a status and a hint.
+    """
+
+    failure: Failure

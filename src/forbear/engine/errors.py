@@ -21,7 +21,7 @@ from ..core.call import (
 )
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.headers.hints import joined
-from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Phase, Reason
+from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Phase, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,16 +75,6 @@ class HedgeFinished(Exception):
         super().__init__()
         self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
         self.question = question
-
-
-class Judged(Exception):
-    """A verdict on an attempt by its body: stands for what broke the body; never raised.
-
-    Attributes:
-        failure: With a status and a hint.
-    """
-
-    failure: Failure
 
 
 def is_socket_error(cls: type) -> bool:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientRequest
 
-    from ...addons.event_streams import EventStream
     from ...core.call import Call, Story
+    from ...core.event_streams import EventStream
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...core.outcome import FailureKind
@@ -225,7 +225,7 @@ class AiohttpOriginal:
         if settings.resume and "Content-Encoding" not in response.headers:
             self._download = download_of(sent.method, sent.headers.items(), status, lines)
         if begins_events(status, lines):
-            from ...addons.event_streams import event_stream  # loaded with the first that is open
+            from ...core.event_streams import event_stream  # loaded with the first that is open
 
             self._stream = event_stream(status, lines)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
-    from ...addons.event_streams import EventStream
     from ...core.call import Call, Story
+    from ...core.event_streams import EventStream
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...engine.reading import Source
@@ -72,7 +72,7 @@ class HttpxOriginal:
     def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
         asked, status, lines = sent_request(call), self._status, self._headers.raw
         if not received and asked.method != "HEAD" and begins_events(status, lines):
-            from ...addons.event_streams import event_stream  # loaded with the first that breaks
+            from ...core.event_streams import event_stream  # loaded with the first that breaks
 
             return event_stream(status, lines)
         found = download_of(asked.method, asked.headers.raw, status, lines)

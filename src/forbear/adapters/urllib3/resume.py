@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from urllib3 import HTTPResponse
 
-    from ...addons.event_streams import EventStream, WholeEvents
     from ...core.call import Call, Story
+    from ...core.event_streams import EventStream, WholeEvents
     from ...engine.reading import Source
     from .request import Urllib3Request
     from .types import AnyPort, AnyResponse, Urllib3Port
@@ -110,7 +110,7 @@ class RawOriginal:
     def download(self, call: Call, received: int) -> Download | EventStream | None:
         request, (status, headers) = call.request, self._head
         if not received and begins_events(status, list(headers.items())):
-            from ...addons.event_streams import event_stream  # loaded with the first that breaks
+            from ...core.event_streams import event_stream  # loaded with the first that breaks
 
             return event_stream(status, list(headers.items()))
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
