@@ -1,0 +1,231 @@
+"""Whatever a server does to a feed: each event once, in order, none by halves, the right last id."""
+
+import re
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forbear import EventStreams, Fixed, RetryPolicy
+from forbear.httpx import RetryTransport
+from forbear.testing import FakeClock
+
+SSE = {"Content-Type": "text/event-stream"}
+POLICY = RetryPolicy(max_attempts=50, backoff=Fixed(0.0))  # more than the server has steps
+BOM = b"\xef\xbb\xbf"
+IDS = ["own", "own", "own", "own", None, "", "n\0l"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of the feed; ``number`` is its data."""
+
+    number: int
+    id: str | None
+    end: str
+    extra: str
+
+    @property
+    def encoded(self) -> bytes:
+        name = str(self.number) if self.id == "own" else self.id
+        lines = [self.extra] if self.extra else []
+        lines += [f"data: {self.number} h\u00e9llo"]
+        lines += [] if name is None else [f"id: {name}"]
+        return "".join(line + self.end for line in [*lines, ""]).encode()
+
+    @property
+    def size(self) -> int:
+        """Bytes after which it is whole: the line feed of a last CR LF may come later."""
+        return len(self.encoded) - (self.end == "\r\n")
+
+
+@st.composite
+def feeds(draw):
+    extras = st.sampled_from(["", "", ": id: 99", "retry: 300", "retry: x", "idea: 7", "event: e"])
+    parts = st.tuples(st.sampled_from(IDS), st.sampled_from(["\n", "\r", "\r\n"]), extras)
+    return [
+        Event(n, *part) for n, part in enumerate(draw(st.lists(parts, min_size=1, max_size=8)), 1)
+    ]
+
+
+streams = st.tuples(
+    st.just("stream"), st.integers(0, 200), st.sampled_from(["break", "end"]), st.booleans()
+)
+steps = st.one_of(
+    streams, streams, streams, st.sampled_from([("503",), ("refused",), ("204",), ("404",), ("json",)])
+)  # fmt: skip
+
+
+class Pieces(httpx.SyncByteStream):
+    closed = False
+
+    def __init__(self, body, size, breaks):
+        self._body, self._size, self._breaks = body, size, breaks
+
+    def __iter__(self):
+        for at in range(0, len(self._body), self._size):
+            yield self._body[at : at + self._size]
+        if self._breaks:
+            raise httpx.ReadError("cut")
+
+    def close(self):
+        self.closed = True
+
+
+class Server(httpx.BaseTransport):
+    """Carries out its steps, then sends all that is left; knows what the caller must have got."""
+
+    def __init__(self, events, steps, size):
+        self._events, self._steps, self._size = events, list(steps), size
+        self.due, self.last, self.ended, self.bodies = [], "", False, []
+
+    def handle_request(self, request):
+        assert request.headers.get("last-event-id", "") == self.last
+        assert not self.ended, "asked again after its end"
+        assert self.last or not self.due, "no id"
+        how, *rest = self._steps.pop(0) if self._steps else ("stream", 10**6, "end", False)
+        if how == "refused":
+            raise httpx.ConnectError("refused")
+        places = [at for at, one in enumerate(self._events) if str(one.number) == self.last]
+        left = self._events[places[0] + 1 if places else 0 :]
+        if how != "stream" or (self.due and not left):
+            status = int(how) if how.isdigit() else 200 if how == "json" else 204
+            self.ended = status != 503
+            return httpx.Response(status, stream=Pieces(b"{}", 2, breaks=False))
+        cut, end, has_bom = rest
+        body = (BOM if has_bom else b"") + b"".join(one.encoded for one in left)
+        self._hand_over(left, cut - len(BOM) * has_bom)
+        self.bodies.append(Pieces(body[:cut], self._size, end == "break"))
+        return httpx.Response(200, headers=SSE, stream=self.bodies[-1])
+
+    def _hand_over(self, left, cut):
+        for one in left:
+            if cut < one.size:
+                return
+            cut -= len(one.encoded)
+            self.due.append(one.number)
+            if one.id is not None and "\0" not in one.id:
+                self.last = str(one.number) if one.id == "own" else ""
+
+
+def parsed(got: bytes) -> list[int]:
+    """The data of the whole events, by section 9.2.6. Without ids the end may be half an event."""
+    lines = re.split("\r\n|\r|\n", got.removeprefix(BOM).decode("utf-8", "replace"))
+    found, data = [], None
+    for line in lines[:-1]:
+        if line.startswith("data: "):
+            data = line[6:]
+        elif not line and data is not None:
+            number, _, word = data.partition(" ")
+            assert word == "h\u00e9llo"
+            found.append(int(number))
+            data = None
+    return found
+
+
+@settings(max_examples=100)
+@given(feeds(), st.lists(steps, max_size=8), st.sampled_from([1, 2, 3, 7, 64, 1000]))
+def test_each_event_is_handed_over_once_and_whole(events, steps, size):
+    """An event without an id may come twice: the server is asked for what follows the last id."""
+    server, clock = Server(events, steps, size), FakeClock()
+    transport = RetryTransport(
+        server, policy=POLICY, event_streams=EventStreams(resume=True), clock=clock,
+        random=lambda: 0.5, budget=None, gate=None,
+    )  # fmt: skip
+    got, is_feed = bytearray(), True
+    with httpx.Client(transport=transport) as client:
+        try:
+            with client.stream("GET", "http://feed.example.com/") as response:
+                is_feed = response.headers.get("content-type") == SSE["Content-Type"]
+                for chunk in response.iter_raw():
+                    got += chunk
+                    assert BOM not in got[1:], "it is one only at the beginning"
+        except httpx.TransportError:
+            pass  # a break that nothing could follow
+    if is_feed:
+        assert parsed(bytes(got)) == server.due
+    assert all(body.closed for body in server.bodies)
+    assert all(seconds == 0 or seconds >= 0.3 for seconds in clock.sleeps)
+
+
+class Anything(httpx.BaseTransport):
+    """Sends its responses in turn and without end, whatever is asked for.
+
+    The data of an event is the number of the request, and that of the event in its response.
+    """
+
+    def __init__(self, responses, size):
+        self._responses, self._size, self.requests = responses, size, 0
+
+    def handle_request(self, request):
+        number, self.requests = self.requests, self.requests + 1
+        status, events, cut, breaks = self._responses[number % len(self._responses)]
+        body = b""
+        for at, (name, has_data, end) in enumerate(events):
+            lines = [f"data: {number}.{at}"] if has_data else [": none"]
+            lines += [] if name is None else [f"id: {name}"]
+            body += "".join(line + end for line in [*lines, ""]).encode()
+        stream = Pieces(body[:cut], self._size, breaks)
+        return httpx.Response(status, headers=SSE, stream=stream)
+
+
+def handed_over(got: bytes) -> list[tuple[int, int, str]]:
+    """Request, place in its response, and id of each whole event."""
+    found, data, name = [], "", ""
+    for line in re.split("\r\n|\r|\n", got.decode())[:-1]:
+        if line.startswith("data: "):
+            data = line[6:]
+        elif line.startswith("id: ") and "\0" not in line:
+            name = line[4:]
+        elif not line:
+            if data:
+                number, _, at = data.partition(".")
+                found.append((int(number), int(at), name))
+            data = name = ""
+    return found
+
+
+KNOWN = ["1", "2", "3", "4"]
+anything = st.tuples(
+    st.sampled_from([200, 200, 200, 200, 503, 204]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([*KNOWN, *KNOWN, None, "", "n\0l"]),
+            st.sampled_from([True, True, True, False]),
+            st.sampled_from(["\n", "\r", "\r\n"]),
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 120),
+    st.booleans(),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(max_examples=200)
+@given(st.lists(anything, min_size=1, max_size=5), st.sampled_from([1, 3, 64]))
+def test_no_server_makes_an_event_come_twice_or_is_asked_without_end(responses, size):
+    """One that ignores Last-Event-ID, repeats ids, breaks anywhere; in one response ids are its own."""
+    server, got = Anything(responses, size), bytearray()
+    transport = RetryTransport(
+        server, policy=RetryPolicy(max_attempts=3, backoff=Fixed(0.0)), gate=None,
+        event_streams=EventStreams(resume=True), clock=FakeClock(), random=lambda: 0.5,
+    )  # fmt: skip
+    with httpx.Client(transport=transport) as client:
+        try:
+            with client.stream("GET", "http://feed.example.com/") as response:
+                for chunk in response.iter_raw():
+                    got += chunk
+                    assert len(got) < 100_000, "it goes on without end"
+        except httpx.TransportError:
+            pass  # a break that nothing could follow, or an event that comes again
+    events = handed_over(bytes(got))
+    places = [(number, at) for number, at, _ in events]
+    assert places == sorted(set(places))
+    first = {}
+    for number, _, name in events:
+        assert not name or first.setdefault(name, number) == number, events
+    assert server.requests <= 3 * (len(KNOWN) + 1)
