@@ -17,15 +17,7 @@ import pytest
 
 import forbear.httpx
 import forbear.httpx2
-from forbear import (
-    Exponential,
-    FailureKind,
-    Fixed,
-    Reason,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
+from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryGate, RetryPolicy
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
 from forbear.core.event_streams import ErrorEvent
@@ -267,8 +259,7 @@ def test_a_stale_connection_takes_no_attempt_once(most, attempts, is_retried):
 
 
 @pytest.mark.parametrize(
-    ("left", "delay"),
-    [(20.0, 10.5), (10.501, 10.5), (10.3, 10.3 - LEAST_ATTEMPT), (10.001, 10.0)],
+    ("left", "delay"), [(20.0, 10.5), (10.501, 10.5), (10.3, 10.3 - LEAST_ATTEMPT), (10.001, 10.0)]
 )
 def test_the_spread_is_cut_to_what_the_deadline_leaves(left: float, delay: float) -> None:
     """A hint of 10 s, 0.5 s on top: the courtesy gives way, the server's own seconds do not."""
@@ -485,8 +476,7 @@ def test_a_call_is_held_while_its_origin_is_unwell(fields, state, after, until):
 
 
 @pytest.mark.parametrize(
-    ("now", "began_at", "is_held"),
-    [(10.0, 5.0, True), (10.1, 5.0, False), (10.1, 0.0, True)],
+    ("now", "began_at", "is_held"), [(10.0, 5.0, True), (10.1, 5.0, False), (10.1, 0.0, True)]
 )
 def test_patience_belongs_to_the_outage(now: float, began_at: float, is_held: bool) -> None:
     """Unhealthy since 0: after 10 s failed calls end at once, but those that began before it."""

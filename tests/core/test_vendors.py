@@ -12,12 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forbear.core.headers.hints import joined
-from forbear.core.headers.vendors import (
-    LONGEST_BODY,
-    VENDORS,
-    VENDORS_WITH_BODY_HINTS,
-    vendor_hint,
-)
+from forbear.core.headers.vendors import LONGEST_BODY, VENDORS, VENDORS_WITH_BODY_HINTS, vendor_hint
 from forbear.core.outcome import NO_HINT, Hint
 
 JSON = "application/json"
@@ -113,8 +108,7 @@ def test_the_longest_of_several_delays_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "quota",
-    ["GenerateRequestsPerDayPerProjectPerModel-FreeTier", "DailyRequests"],
+    "quota", ["GenerateRequestsPerDayPerProjectPerModel-FreeTier", "DailyRequests"]
 )
 def test_a_quota_of_a_day_ends_the_call_whatever_delay_stands_beside_it(quota: str) -> None:
     """Gemini named 22 s beside a free tier's quota of 250 requests a day."""

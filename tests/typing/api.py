@@ -53,13 +53,7 @@ from forbear import (
     record_of,
 )
 from forbear import idempotency as keys
-from forbear.core.events import (
-    CallEnded,
-    CircuitTransition,
-    Event,
-    GaveUp,
-    RetryScheduled,
-)
+from forbear.core.events import CallEnded, CircuitTransition, Event, GaveUp, RetryScheduled
 from forbear.core.request import Request
 from forbear.engine.clock import Clock
 from forbear.redis import RedisBudget
