@@ -1,7 +1,6 @@
-"""What a server's headers say about when and whether to try again: the corpus, then every clause it
-leaves open.
+"""What a server's headers say of another attempt: the corpus, then each clause that it leaves open.
 
-Expected numbers are worked out from the rule or source that is named beside them. ``NOW`` is
+Expected numbers follow from the rule or source that is named beside them. ``NOW`` is
 2026-11-20T12:00:00Z, a Friday; 1795176000 in Unix seconds.
 """
 
@@ -13,30 +12,19 @@ import pytest
 
 from forbear.core.headers import quota
 from forbear.core.headers.dates import parse_http_date
-from forbear.core.headers.hints import (
-    QUOTA_FIELDS,
-    READ_BYTES,
-    READ_TEXT,
-    Hint,
-    read_hint,
-)  # fmt: skip
+from forbear.core.headers.hints import QUOTA_FIELDS, READ_BYTES, READ_TEXT, Hint, read_hint
 from forbear.core.outcome import NO_HINT
 
-CASES = json.loads((Path(__file__).parents[1] / "corpus" / "server_hints.json").read_text("utf-8"))[
-    "cases"
-]
+CASES = json.loads((Path(__file__).parents[1] / "corpus/server_hints.json").read_text("utf-8"))
 NOW = 1795176000.0
 FOREVER = 2147483648
+DATE = ("Date", "Fri, 20 Nov 2026 12:00:00 GMT")
 
 
 def expect(hint: Hint, delay: float | None, should_retry: bool | None) -> None:
     assert hint.should_retry is should_retry
-    if delay is None:
-        assert hint.delay is None
-        assert hint.source is None
-    else:
-        assert hint.delay == pytest.approx(delay, abs=0.001, rel=0)
-        assert isinstance(hint.source, str)
+    assert hint.delay == close(delay)
+    assert (hint.source is None) is (delay is None)
 
 
 def delay_of(status: int, *lines: tuple[str, str], now: float = NOW) -> float | None:
@@ -47,9 +35,6 @@ def close(seconds: float | None) -> object:
     return None if seconds is None else pytest.approx(seconds, abs=0.001, rel=0)
 
 
-# --- the corpus -----------------------------------------------------------------------------------
-
-
 def as_octets(case) -> list[tuple[bytes, bytes]]:
     """RawBytes as they arrive: latin-1, unless a character has none there; then UTF-8 (rule H0)."""
     values = "".join(value for _, value in case["headers"])
@@ -57,7 +42,7 @@ def as_octets(case) -> list[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), value.encode(encoding)) for name, value in case["headers"]]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+@pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["id"])
 def test_corpus(case):
     """As text and as bytes."""
     now, expected = datetime.fromisoformat(case["now"]).timestamp(), case["expect"]
@@ -73,38 +58,28 @@ def test_a_failing_comparison_is_seen():
         expect(Hint(None, True, None), None, None)
 
 
-# --- what comes in: H0, H1 ------------------------------------------------------------------------
-
 EVERYTHING = [
-    ("Retry-After", "7"),
-    ("retry-after-ms", "3000"),
-    ("x-should-retry", "false"),
+    ("Retry-After", "7"), ("retry-after-ms", "3000"), ("x-should-retry", "false"),
     ("RateLimit", '"default";r=0;t=9'),
-]
+]  # fmt: skip
 
 
 def test_the_status_decides_what_is_read():
-    cases = [
-        (100, NO_HINT), (299, NO_HINT), (300, Hint(7.0, None, "retry-after")),
-        (399, Hint(7.0, None, "retry-after")), (400, Hint(3.0, False, "retry-after-ms")),
-        (599, Hint(3.0, False, "retry-after-ms")), (999, Hint(3.0, False, "retry-after-ms")),
-        (0, NO_HINT), (-503, NO_HINT),
-    ]  # fmt: skip
-    for status, expected in cases:
-        assert read_hint(status, EVERYTHING, now=NOW) == expected
+    """H1"""
+    of_redirect, of_error = Hint(7.0, None, "retry-after"), Hint(3.0, False, "retry-after-ms")
+    for statuses, expected in (
+        ((100, 299, 0, -503), NO_HINT), ((300, 399), of_redirect), ((400, 599, 999), of_error),
+    ):  # fmt: skip
+        for status in statuses:
+            assert read_hint(status, EVERYTHING, now=NOW) == expected
 
 
 def test_lines_may_be_an_iterator_and_mix_text_with_octets():
-    lines = iter(
-        [
-            ("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT"),
-            (b"Date", b"Fri, 20 Nov 2026 12:01:00 GMT"),
-        ]
-    )
-    assert read_hint(503, lines, now=0.0) == Hint(60.0, None, "retry-after")
-
-
-# --- one scan for a decision ----------------------------------------------------------------------
+    lines = [
+        ("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT"),
+        (b"Date", b"Fri, 20 Nov 2026 12:01:00 GMT"),
+    ]
+    assert read_hint(503, iter(lines), now=0.0) == Hint(60.0, None, "retry-after")
 
 
 def test_an_answer_without_a_name_that_is_read_need_not_be_read():
@@ -118,8 +93,7 @@ def test_an_answer_without_a_name_that_is_read_need_not_be_read():
     assert READ_TEXT.isdisjoint({"date", "age", "content-type", "content-length", "server"})
 
 
-# --- sources in order: H2 -------------------------------------------------------------------------
-
+# H2
 IN_ORDER = [
     ("Retry-After-Ms", "1000", 1.0), ("X-Ms-Retry-After-Ms", "2000", 2.0),
     ("X-Amz-Retry-After", "3000", 3.0), ("Grpc-Retry-Pushback-Ms", "4000", 4.0),
@@ -130,101 +104,86 @@ IN_ORDER = [
 ]  # fmt: skip
 
 
-# --- HTTP-dates: H5 -------------------------------------------------------------------------------
-
-
 def test_http_dates():
+    """H5: the grammar of RFC 9110 §5.6.7; the distance to NOW is in the value."""
     cases = [
-        # the grammar of RFC 9110 §5.6.7; the distance to NOW is in the value
         ("Fri Nov 20 12:00:05 2026", 5), ("Sat Dec 05 12:00:00 2026", 15 * 86400),
-        ("Sat Dec 5 12:00:00 2026", None), ("Sat Dec  05 12:00:00 2026", None),
-        ("Sat Dec  0 12:00:00 2026", None), ("Fri Nov 20 12:00:05 2026 GMT", None),
-        ("Fri, Nov 20 12:00:05 2026", None), ("Friday, 20-Nov-26 12:00:05 UTC", None),
-        ("Friday, 20-Nov-26 12:00:05 +0000", None), ("Friday, 20-Nov-2026 12:00:05 GMT", None),
-        ("Fri, 20-Nov-26 12:00:05 GMT", None), ("Friday, 20 Nov 2026 12:00:05 GMT", None),
         ("Monday, 20-Nov-26 12:00:05 GMT", 5), ("WEDNESDAY, 20-NOV-26 12:00:05 gmt", 5),
         ("Mon Nov 20 12:00:05 2026", 5), ("fRI nOV 20 12:00:05 2026", 5),
-        ("Xyz, 20 Nov 2026 12:00:05 GMT", None), ("20 Nov 2026 12:00:05 GMT", None),
-        ("Fri, 20 Nov 2026 12:00:05", None), ("Fri, 20 Nov 2026 12:00:05 utc", 5),
-        ("Fri, 20 Nov 2026 12:00:05 Z", None), ("Fri, 20 Nov 2026 12:00:05 EST", None),
-        ("Fri, 20 Nov 2026 12:00:05 UT", None), ("Fri, 20 Nov 2026 13:30:05 +0130", 5),
+        ("Fri, 20 Nov 2026 12:00:05 utc", 5), ("Fri, 20 Nov 2026 13:30:05 +0130", 5),
         ("Fri, 20 Nov 2026 12:00:05 -0000", 5), ("Thu, 19 Nov 2026 12:01:05 -2359", 5),
-        ("Fri, 20 Nov 2026 12:00:05 +2400", None), ("Fri, 20 Nov 2026 12:00:05 +0060", None),
-        ("Fri, 20 Nov 2026 12:00:05 +01:00", None), ("Fri, 20 Nov 2026 12:00:05 +000", None),
-        ("Fri, 20 Nov 2026 12:00:05 0000", None), ("Fri, 20 Nov 2026 12:00:05 GMT+1", None),
-        ("Fri, 20 Nov 2026 12:00:05 GMT x", None), ("Fri, 20 Nov 2026 12:00:05.5 GMT", None),
-        ("Fri, 20 Nov 2026 12:00:05\tGMT", None), ("Fri, 20 Nov 2026  12:00:05 GMT", None),
-        ("Fri,  20 Nov 2026 12:00:05 GMT", None), ("Fri,20 Nov 2026 12:00:05 GMT", None),
-        ("Fri , 20 Nov 2026 12:00:05 GMT", None), ("Fri, 20 Nov 26 12:00:05 GMT", None),
-        ("Fri, 20 Nov 12026 12:00:05 GMT", None), ("Fri, 1 Jan 2027 12:00:05 GMT", None),
-        ("Fri, 20 November 2026 12:00:05 GMT", None), ("Fri, 20 Nov 2026 12:00 GMT", None),
-        ("Fri, 20 Nov 2026 1:00:05 GMT", None), ("Fri, 20 Nov 2026 12-00-05 GMT", None),
-        ("Fri, 00 Nov 2026 12:00:05 GMT", None), ("Fri, 31 Nov 2026 12:00:05 GMT", None),
-        ("Fri, 32 Dec 2026 12:00:05 GMT", None), ("Fri, 20 Nov 2026 12:60:05 GMT", None),
-        ("Fri, 20 Nov 2026 24:00:00 GMT", None), ("Friday, 29-Feb-27 12:00:05 GMT", None),
-        ("Fri Feb 30 12:00:05 2026", None), ("Fri, 20 Nov 2026 12:00:60 GMT", 60),
-        ("Fri Nov 20 12:00:60 2026", 60), ("Mon, 01 Mar 2100 00:00:00 GMT", FOREVER),
-        ("Mon, 29 Feb 2100 00:00:00 GMT", None), ("Tue, 29 Feb 2000 00:00:00 GMT", 0),
-        ("Sat, 01 Jan 0000 00:00:00 GMT", 0), ("Fri, ２０ Nov 2026 12:00:05 GMT", None),
-        ("Fri, 20 Nov 2026 12:00:0² GMT", None), ("Fri, 20 Nov 2026 12:00:+5 GMT", None),
-        ("Fri, 20 Nov 2026 12:00: 5 GMT", None), ("2026-11-20T12:00:05Z", None),
-        ("1795176005", 1795176005),
+        ("Fri, 20 Nov 2026 12:00:60 GMT", 60), ("Fri Nov 20 12:00:60 2026", 60),
+        ("Mon, 01 Mar 2100 00:00:00 GMT", FOREVER), ("Tue, 29 Feb 2000 00:00:00 GMT", 0),
+        ("Sat, 01 Jan 0000 00:00:00 GMT", 0), ("1795176005", 1795176005),
     ]  # fmt: skip
-    for value, delay in cases:
+    none = [
+        "Sat Dec 5 12:00:00 2026", "Sat Dec  05 12:00:00 2026", "Sat Dec  0 12:00:00 2026",
+        "Fri Nov 20 12:00:05 2026 GMT", "Fri, Nov 20 12:00:05 2026",
+        "Friday, 20-Nov-26 12:00:05 UTC", "Friday, 20-Nov-26 12:00:05 +0000",
+        "Friday, 20-Nov-2026 12:00:05 GMT", "Fri, 20-Nov-26 12:00:05 GMT",
+        "Friday, 20 Nov 2026 12:00:05 GMT", "Xyz, 20 Nov 2026 12:00:05 GMT",
+        "20 Nov 2026 12:00:05 GMT", "Fri, 20 Nov 2026 12:00:05", "Fri, 20 Nov 2026 12:00:05 Z",
+        "Fri, 20 Nov 2026 12:00:05 EST", "Fri, 20 Nov 2026 12:00:05 UT",
+        "Fri, 20 Nov 2026 12:00:05 +2400", "Fri, 20 Nov 2026 12:00:05 +0060",
+        "Fri, 20 Nov 2026 12:00:05 +01:00", "Fri, 20 Nov 2026 12:00:05 +000",
+        "Fri, 20 Nov 2026 12:00:05 0000", "Fri, 20 Nov 2026 12:00:05 GMT+1",
+        "Fri, 20 Nov 2026 12:00:05 GMT x", "Fri, 20 Nov 2026 12:00:05.5 GMT",
+        "Fri, 20 Nov 2026 12:00:05\tGMT", "Fri, 20 Nov 2026  12:00:05 GMT",
+        "Fri,  20 Nov 2026 12:00:05 GMT", "Fri,20 Nov 2026 12:00:05 GMT",
+        "Fri , 20 Nov 2026 12:00:05 GMT", "Fri, 20 Nov 26 12:00:05 GMT",
+        "Fri, 20 Nov 12026 12:00:05 GMT", "Fri, 1 Jan 2027 12:00:05 GMT",
+        "Fri, 20 November 2026 12:00:05 GMT", "Fri, 20 Nov 2026 12:00 GMT",
+        "Fri, 20 Nov 2026 1:00:05 GMT", "Fri, 20 Nov 2026 12-00-05 GMT",
+        "Fri, 00 Nov 2026 12:00:05 GMT", "Fri, 31 Nov 2026 12:00:05 GMT",
+        "Fri, 32 Dec 2026 12:00:05 GMT", "Fri, 20 Nov 2026 12:60:05 GMT",
+        "Fri, 20 Nov 2026 24:00:00 GMT", "Friday, 29-Feb-27 12:00:05 GMT",
+        "Fri Feb 30 12:00:05 2026", "Mon, 29 Feb 2100 00:00:00 GMT",
+        "Fri, ２０ Nov 2026 12:00:05 GMT", "Fri, 20 Nov 2026 12:00:0² GMT",
+        "Fri, 20 Nov 2026 12:00:+5 GMT", "Fri, 20 Nov 2026 12:00: 5 GMT", "2026-11-20T12:00:05Z",
+    ]  # fmt: skip
+    for value, delay in [*cases, *((value, None) for value in none)]:
         assert delay_of(503, ("Retry-After", value)) == close(delay)
 
 
 def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead():
     cases = [
-        # RFC 9110 §5.6.7: more than 50 years ahead is the past; 50 years to the second are not
-        # more.
-        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
-        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00", "1976-11-20T12:00:01"),
-        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00.999", "1976-11-20T12:00:01"),
-        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00.001", "2076-11-20T12:00:00"),
-        ("Friday, 19-Nov-76 23:59:59 GMT", "2026-11-20T12:00:00", "2076-11-19T23:59:59"),
-        ("Friday, 21-Nov-76 00:00:00 GMT", "2026-11-20T12:00:00", "1976-11-21T00:00:00"),
-        ("Friday, 01-Dec-76 00:00:00 GMT", "2026-11-20T12:00:00", "1976-12-01T00:00:00"),
-        ("Friday, 31-Oct-76 23:59:59 GMT", "2026-11-20T12:00:00", "2076-10-31T23:59:59"),
-        ("Friday, 01-Jan-27 00:00:00 GMT", "2026-11-20T12:00:00", "2027-01-01T00:00:00"),
-        ("Friday, 01-Jan-00 00:00:00 GMT", "2026-11-20T12:00:00", "2000-01-01T00:00:00"),
-        ("Friday, 31-Dec-99 23:59:59 GMT", "2026-11-20T12:00:00", "1999-12-31T23:59:59"),
-        ("Friday, 01-Jan-00 00:00:00 GMT", "2060-01-01T00:00:00", "2100-01-01T00:00:00"),
-        ("Sunday, 06-Nov-94 08:49:37 GMT", "1994-11-06T08:49:37", "1994-11-06T08:49:37"),
-        # 50 years after 29 February falls between 28 February and 1 March of a common year, and
-        # back again.
-        ("Friday, 28-Feb-78 23:59:59 GMT", "2028-02-29T12:00:00", "2078-02-28T23:59:59"),
-        ("Friday, 01-Mar-78 00:00:00 GMT", "2028-02-29T12:00:00", "1978-03-01T00:00:00"),
-        ("Friday, 29-Feb-76 23:59:59 GMT", "2026-03-01T00:00:00", "2076-02-29T23:59:59"),
-        ("Friday, 29-Feb-76 00:00:00 GMT", "2026-02-28T23:59:59", "1976-02-29T00:00:00"),
+        # RFC 9110 §5.6.7: more than 50 years ahead is the past; 50 years to the second are not.
+        ("20-Nov-76 12:00:00", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
+        ("20-Nov-76 12:00:01", "2026-11-20T12:00:00", "1976-11-20T12:00:01"),
+        ("20-Nov-76 12:00:01", "2026-11-20T12:00:00.999", "1976-11-20T12:00:01"),
+        ("20-Nov-76 12:00:00", "2026-11-20T12:00:00.001", "2076-11-20T12:00:00"),
+        ("19-Nov-76 23:59:59", "2026-11-20T12:00:00", "2076-11-19T23:59:59"),
+        ("21-Nov-76 00:00:00", "2026-11-20T12:00:00", "1976-11-21T00:00:00"),
+        ("01-Dec-76 00:00:00", "2026-11-20T12:00:00", "1976-12-01T00:00:00"),
+        ("31-Oct-76 23:59:59", "2026-11-20T12:00:00", "2076-10-31T23:59:59"),
+        ("01-Jan-00 00:00:00", "2026-11-20T12:00:00", "2000-01-01T00:00:00"),
+        ("31-Dec-99 23:59:59", "2026-11-20T12:00:00", "1999-12-31T23:59:59"),
+        ("01-Jan-00 00:00:00", "2060-01-01T00:00:00", "2100-01-01T00:00:00"),
+        # 50 years after 29 February falls between 28 February and 1 March, and back again.
+        ("28-Feb-78 23:59:59", "2028-02-29T12:00:00", "2078-02-28T23:59:59"),
+        ("01-Mar-78 00:00:00", "2028-02-29T12:00:00", "1978-03-01T00:00:00"),
+        ("29-Feb-76 23:59:59", "2026-03-01T00:00:00", "2076-02-29T23:59:59"),
+        ("29-Feb-76 00:00:00", "2026-02-28T23:59:59", "1976-02-29T00:00:00"),
         # Second 60 is the first of the next minute, also when it is compared.
-        ("Friday, 20-Nov-76 11:59:60 GMT", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
-        ("Friday, 20-Nov-76 12:00:60 GMT", "2026-11-20T12:00:59", "1976-11-20T12:01:00"),
-    ]  # fmt: skip
+        ("20-Nov-76 11:59:60", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
+        ("20-Nov-76 12:00:60", "2026-11-20T12:00:59", "1976-11-20T12:01:00"),
+    ]
     for value, now, expected in cases:
-        instant = parse_http_date(value, now=datetime.fromisoformat(f"{now}Z").timestamp())
+        now = datetime.fromisoformat(f"{now}Z").timestamp()
+        instant = parse_http_date(f"Friday, {value} GMT", now=now)
         assert instant == datetime.fromisoformat(f"{expected}Z").timestamp()
 
 
 def test_a_two_digit_year_is_near_the_servers_clock_and_its_own_near_ours():
-    lines = [
-        ("Date", "Friday, 20-Nov-26 12:00:00 GMT"),
-        ("Retry-After", "Friday, 20-Nov-26 12:00:09 GMT"),
-    ]
+    due = ("Retry-After", "Friday, 20-Nov-26 12:00:09 GMT")
+    lines = [("Date", "Friday, 20-Nov-26 12:00:00 GMT"), due]
     assert delay_of(503, *lines, now=NOW + 40 * 365 * 86400) == 9
     # In 1960 the year 26 is 1926, and so is the other one, which is near the Date.
     assert delay_of(503, *lines, now=-315619200.0) == 9
 
 
-# --- the reference clock: H6 ----------------------------------------------------------------------
-
-DATE = ("Date", "Fri, 20 Nov 2026 12:00:00 GMT")
-
-
-# --- several values: H7 ---------------------------------------------------------------------------
-
-
 def test_the_longest_of_several_retry_afters():
+    """H7"""
     cases = [
         (["1, 2", "x, 9", "3"], 9), (["-5, 4"], 4), (["", "8", ""], 8), ([",,,"], None),
         (["5", "Fri, 20 Nov 2026 12:00:04 GMT"], 5), (["5,Fri, 20 Nov 2026 12:00:09 GMT,7"], 9),
@@ -244,26 +203,19 @@ def test_the_longest_of_several_milliseconds(name):
     assert delay_of(503, (name, ", ,"), (name, "")) is None
 
 
-# --- advice: H8 -----------------------------------------------------------------------------------
-
-
 def test_pushback():
-    cases = [
-        # gRPC A6: a signed 32-bit integer without unnecessary leading zeros; else, or negative: do
-        # not retry
-        ("0", 0.0, None), ("-0", 0.0, None), (" 10\t", 0.01, None),
-        ("2147483647", 2147483.647, None), ("2147483648", None, False),
-        ("-2147483648", None, False), ("00", None, False), ("007", None, False),
-        ("+5", None, False), ("5.0", None, False), ("1e3", None, False), ("", None, False),
-        ("-", None, False), ("٥", None, False), ("250, 250", None, False),
-        ("9" * 5000, None, False),
+    """H8, gRPC A6: a signed 32-bit integer without leading zeros; else, or negative: a no."""
+    delays = {"0": 0.0, "-0": 0.0, " 10\t": 0.01, "2147483647": 2147483.647}
+    refusals = [
+        "2147483648", "-2147483648", "00", "007", "+5", "5.0", "1e3", "", "-", "٥", "250, 250",
+        "9" * 5000,
     ]  # fmt: skip
-    for value, delay, should_retry in cases:
-        expect(read_hint(503, [("grpc-retry-pushback-ms", value)], now=NOW), delay, should_retry)
+    for value in [*delays, *refusals]:
+        hint = read_hint(503, [("grpc-retry-pushback-ms", value)], now=NOW)
+        expect(hint, delays.get(value), None if value in delays else False)
 
 
-# --- quotas: H9, H11 ------------------------------------------------------------------------------
-
+# H9, H11
 RESETS = [
     ("RateLimit-Reset", "40", "RateLimit-Remaining"),
     ("X-RateLimit-Reset-After", "40", "X-RateLimit-Remaining"),
@@ -271,61 +223,52 @@ RESETS = [
     ("X-Rate-Limit-Reset", "2026-11-20T12:00:40Z", "X-Rate-Limit-Remaining"),
     ("x-ratelimit-reset-requests", "40s", "x-ratelimit-remaining-requests"),
     ("x-ratelimit-reset-tokens", "40", "x-ratelimit-remaining-tokens"),
-    ("anthropic-ratelimit-requests-reset", "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-requests-remaining"),
-    ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-tokens-remaining"),
-    ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-input-tokens-remaining"),
-    ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-output-tokens-remaining"),
+    *((f"anthropic-ratelimit-{of}-reset", "2026-11-20T12:00:40Z", f"anthropic-ratelimit-{of}-remaining")
+        for of in ("requests", "tokens", "input-tokens", "output-tokens")),
 ]  # fmt: skip
 
 
 def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait():
     for name, value, remaining in RESETS:
         lines = [(name, value), (remaining, "0")]
-        assert delay_of(429, *lines, ("Age", "0")) == 40
-        assert delay_of(429, *lines, ("Age", "x")) == 40
-        assert delay_of(429, *lines, ("Age", "1")) is None
-        assert delay_of(429, *lines, ("Age", "1"), DATE) is None
-        assert delay_of(429, *lines, ("Retry-After", "0")) == 0
-        assert delay_of(429, *lines, ("Retry-After", "soon")) == 40
+        for more, delay in (
+            ([("Age", "0")], 40), ([("Age", "x")], 40), ([("Age", "1")], None),
+            ([("Age", "1"), DATE], None), ([("Retry-After", "0")], 0), ([("Retry-After", "soon")], 40),
+        ):  # fmt: skip
+            assert delay_of(429, *lines, *more) == delay
 
 
 def test_which_reset_counts():
+    """The one whose own remaining is 0; of several the longest."""
     cases = [
-        ([("X-RateLimit-Reset", "9"), ("X-Rate-Limit-Remaining", "0")], Hint(9.0, None,
-            "x-ratelimit-reset")),
-        ([("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "0")], Hint(9.0, None,
-            "x-rate-limit-reset")),
-        ([("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")], NO_HINT),
-        ([("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining", "3"), ("X-Rate-Limit-Reset", "8"),
-            ("X-Rate-Limit-Remaining", "0")], Hint(8.0, None, "x-rate-limit-reset")),
-        ([("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining-Requests", "0")], NO_HINT),
-        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1s"),
-            ("x-ratelimit-remaining-tokens", "7"), ("x-ratelimit-reset-tokens", "6m0s")], Hint(1.0,
-            None, "x-ratelimit-reset-requests")),
-        ([("anthropic-ratelimit-tokens-remaining", "0"), ("anthropic-ratelimit-tokens-reset",
-            "2026-11-20T12:00:30Z"), ("anthropic-ratelimit-output-tokens-remaining", "0"),
-            ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T12:00:50Z"),
-            ("anthropic-ratelimit-input-tokens-remaining", "0"),
-            ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T12:00:20Z"),
-            ("anthropic-ratelimit-requests-remaining", "1"), ("anthropic-ratelimit-requests-reset",
-            "2026-11-20T13:00:00Z")], Hint(50.0, None, "anthropic-ratelimit-output-tokens-reset")),
-        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "soon"),
-            ("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "2s")], Hint(2.0,
-            None, "x-ratelimit-reset-tokens")),
-        ([("RateLimit-Remaining", "3"), ("RateLimit-Reset", "9"), ("X-RateLimit-Remaining", "0"),
-            ("X-RateLimit-Reset", "8")], Hint(8.0, None, "x-ratelimit-reset")),
-        ([("RateLimit-Reset", "7"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")],
-            Hint(9.0, None, "ratelimit-reset")),
+        ("x-ratelimit-reset 9, x-rate-limit-remaining 0", 9.0, "x-ratelimit-reset"),
+        ("x-rate-limit-reset 9, x-ratelimit-remaining 0", 9.0, "x-rate-limit-reset"),
+        ("x-rate-limit-reset 9, x-ratelimit-remaining 3", None, None),
+        ("x-ratelimit-reset 9, x-ratelimit-remaining 3, x-rate-limit-reset 8,"
+            " x-rate-limit-remaining 0", 8.0, "x-rate-limit-reset"),
+        ("x-ratelimit-reset 9, x-ratelimit-remaining-requests 0", None, None),
+        ("x-ratelimit-remaining-requests 0, x-ratelimit-reset-requests 1s,"
+            " x-ratelimit-remaining-tokens 7, x-ratelimit-reset-tokens 6m0s",
+            1.0, "x-ratelimit-reset-requests"),
+        ("anthropic-ratelimit-tokens-remaining 0,"
+            " anthropic-ratelimit-tokens-reset 2026-11-20T12:00:30Z,"
+            " anthropic-ratelimit-output-tokens-remaining 0,"
+            " anthropic-ratelimit-output-tokens-reset 2026-11-20T12:00:50Z,"
+            " anthropic-ratelimit-input-tokens-remaining 0,"
+            " anthropic-ratelimit-input-tokens-reset 2026-11-20T12:00:20Z,"
+            " anthropic-ratelimit-requests-remaining 1,"
+            " anthropic-ratelimit-requests-reset 2026-11-20T13:00:00Z",
+            50.0, "anthropic-ratelimit-output-tokens-reset"),
+        ("x-ratelimit-remaining-requests 0, x-ratelimit-reset-requests soon,"
+            " x-ratelimit-remaining-tokens 0, x-ratelimit-reset-tokens 2s",
+            2.0, "x-ratelimit-reset-tokens"),
+        ("ratelimit-remaining 3, ratelimit-reset 9, x-ratelimit-remaining 0, x-ratelimit-reset 8",
+            8.0, "x-ratelimit-reset"),
+        ("ratelimit-reset 7, ratelimit-reset 9, ratelimit-remaining 0", 9.0, "ratelimit-reset"),
     ]  # fmt: skip
-    for lines, hint in cases:
-        assert read_hint(503, lines, now=NOW) == hint
-
-
-# --- reset values: H10 ----------------------------------------------------------------------------
+    for lines, delay, source in cases:
+        pairs = [tuple(line.split(" ")) for line in lines.split(", ")]
+        assert read_hint(503, pairs, now=NOW) == Hint(delay, None, source)
 
 
 def test_a_reset_number_is_told_by_its_size():
@@ -345,8 +288,8 @@ def test_a_reset_number_is_told_by_its_size():
 
 
 def test_reset_timestamps():
+    """RFC 3339 §5.6 and the one leniency of H10."""
     values = [
-        # RFC 3339 §5.6 and the one leniency of H10
         ("2026-11-20T12:00:30Z", 30), ("2026-11-20t12:00:30z", 30),
         ("2026-11-20T12:00:30.75Z", 30.75), ("2026-11-20T12:00:30." + "5" * 5000 + "Z", 30.5555),
         ("2026-11-20T14:00:30+02:00", 30), ("2026-11-20T06:30:30-05:30", 30),
@@ -354,21 +297,19 @@ def test_reset_timestamps():
         ("2026-11-20T13:01+01:00", 60), ("2026-11-20T11:59:00Z", 0), ("2026-11-20T12:00:60Z", 60),
         ("2026-11-20T12:00:60.5Z", 60.5), ("9999-12-31T23:59:59Z", FOREVER),
         ("0000-01-01T00:00:00Z", 0), (" 2026-11-20T12:00:30Z\t", 30),
-        ("2026-11-20 12:00:30Z", None), ("2026-11-20T12:00:30", None),
-        ("2026-11-20T12:00:30 Z", None), ("2026-11-20T12:00:30.Z", None),
-        ("2026-11-20T12:00.5Z", None), ("2026-11-20T12:00:30,5Z", None), ("2026-11-20T12Z", None),
-        ("2026-11-20T12:00:30+0200", None), ("2026-11-20T12:00:30+02", None),
-        ("2026-11-20T12:00:30+24:00", None), ("2026-11-20T12:00:30+02:60", None),
-        ("2026-11-20T12:00:30Z+02:00", None), ("2026-11-20T12:00:61Z", None),
-        ("2026-11-20T12:60:00Z", None), ("2026-11-20T24:00:00Z", None),
-        ("2026-02-29T12:00:00Z", None), ("2026-13-01T12:00:00Z", None),
-        ("2026-00-01T12:00:00Z", None), ("2026-11-00T12:00:00Z", None),
-        ("26-11-20T12:00:30Z", None), ("02026-11-20T12:00:30Z", None),
-        ("2026-1-20T12:00:30Z", None), ("20261120T120030Z", None), ("2026-11-20", None),
-        ("2026-11-20TZ", None), ("T", None), ("Z", None), ("２０２６-11-20T12:00:30Z", None),
-        ("Fri, 20 Nov 2026 12:00:30 GMT", None),
     ]  # fmt: skip
-    for value, delay in values:
+    none = [
+        "2026-11-20 12:00:30Z", "2026-11-20T12:00:30", "2026-11-20T12:00:30 Z",
+        "2026-11-20T12:00:30.Z", "2026-11-20T12:00.5Z", "2026-11-20T12:00:30,5Z", "2026-11-20T12Z",
+        "2026-11-20T12:00:30+0200", "2026-11-20T12:00:30+02", "2026-11-20T12:00:30+24:00",
+        "2026-11-20T12:00:30+02:60", "2026-11-20T12:00:30Z+02:00", "2026-11-20T12:00:61Z",
+        "2026-11-20T12:60:00Z", "2026-11-20T24:00:00Z", "2026-02-29T12:00:00Z",
+        "2026-13-01T12:00:00Z", "2026-00-01T12:00:00Z", "2026-11-00T12:00:00Z",
+        "26-11-20T12:00:30Z", "02026-11-20T12:00:30Z", "2026-1-20T12:00:30Z", "20261120T120030Z",
+        "2026-11-20", "2026-11-20TZ", "T", "Z", "２０２６-11-20T12:00:30Z",
+        "Fri, 20 Nov 2026 12:00:30 GMT",
+    ]  # fmt: skip
+    for value, delay in [*values, *((value, None) for value in none)]:
         for name in ["X-RateLimit-Reset", "X-Rate-Limit-Reset", "anthropic-ratelimit-tokens-reset"]:
             assert delay_of(429, (name, value)) == close(delay)
 
@@ -381,76 +322,61 @@ def test_timestamps_are_read_by_the_servers_clock_and_only_where_they_belong():
     assert delay_of(429, ("anthropic-ratelimit-tokens-reset", "30")) is None
 
 
-# --- RateLimit: H9 Q1 and Q2 ----------------------------------------------------------------------
-
 LISTS = [
     ('"a";r=0;t=5', 5), ('"a";t=5;r=0', 5), ('"";r=0;t=5', 5), (r'"a\"\\;r=9,";r=0;t=5', 5),
     ('"a";r=0;t=5,"b";r=0;t=7', 7), ('"a";r=0;t=5\t ,\t "b";r=1;t=7', 5),
-    ('"a";r=0, "b";r=0;t=7', 7), ('"a";r=0', None), ('"a";r=0;t=0', 0), ('"a";r=-0;t=-0', 0),
-    ('"a";r=000;t=007', 7), ('"a";r=0;t=999999999999999', FOREVER), ('"a"; r=0;   t=5', 5),
+    ('"a";r=0, "b";r=0;t=7', 7), ('"a";r=0;t=0', 0), ('"a";r=-0;t=-0', 0), ('"a";r=000;t=007', 7),
+    ('"a";r=0;t=999999999999999', FOREVER), ('"a"; r=0;   t=5', 5),
     ('"a";r=9;r=0;t=1;t=5', 5),  # RFC 9651 §4.2.3.2: the last one counts
-    ('"a";r=0;r=9;t=5', None), ('"a";r=0;t=5;pk=:aGVsbG8=:', 5),
-    ('"a";r=0;t=5;pk=:aGVsbG8:;x=::', 5),
+    ('"a";r=0;t=5;pk=:aGVsbG8=:', 5), ('"a";r=0;t=5;pk=:aGVsbG8:;x=::', 5),
     ('"a";r=0;t=5;q;w=?0;x=?1;y=1.5;z=-12.125;d=@1795176000;tok=a/b:c;*k.-_9=*x', 5),
-    ('"a";r=0;t=5;s=%"f%c3%bc%20\x7e";u="r=9;t=9"', 5), ('"a"', None), ('"a";t=5', None),
-    ('"a";r=0;t', None), ('"a";r;t=5', None), ('"a";r=0;t=5.0', None), ('"a";r=0.0;t=5', None),
-    ('"a";r="0";t=5', None), ('"a";r=?0;t=5', None), ('"a";r=0;t=@5', None), ('"a";r=-1;t=5', None),
-    ('"a";r=0;t=-1', None), ('"a";r=0;t=5, "b";r=-1', None), ('"a";r=0;t=1234567890123456', None),
-    ('"a";r=0;t=5, "b"', None), ('"a";r=0;t=5, "b";r=x', None), ('"a";r=0;t=5, b;r=0;t=7', None),
-    ('"a";r=0;t=5, ("b");r=0;t=7', None), ('"a";r=0;t=5, 7;r=0;t=7', None), ("a;r=0;t=5", None),
-    ("'a';r=0;t=5", None), ('"a";r=0;t=5,', None), (',"a";r=0;t=5', None),
-    ('"a";r=0;t=5,,"b";r=0;t=5', None), ('"a";r=0;t=5 "b";r=0;t=5', None), ('"a" ;r=0;t=5', None),
-    ('"a";\tr=0;t=5', None), ('"a";r =0;t=5', None), ('"a";r= 0;t=5', None), ('"a";R=0;t=5', None),
-    ('"a";r=0;t=5;', None), ('"a";r=0;t=5;x=', None), ('"a";r=0;t=5;X=1', None),
-    ('"a";r=0;t=5;x=:a:', None), ('"a";r=0;t=5;x=:aGVsbG8', None),
-    ('"a";r=0;t=5;x=:aGVs bG8:', None), ('"a";r=0;t=5;x=?2', None), ('"a";r=0;t=5;x=1.', None),
-    ('"a";r=0;t=5;x=1.2345', None), ('"a";r=0;t=5;x=1234567890123.1', None),
-    ('"a";r=0;t=5;x=--1', None), ('"a";r=0;t=5;x=@1.5', None), ('"a";r=0;t=5;x=%"%C3%BC"', None),
-    ('"a";r=0;t=5;x=%"%ff"', None), ('"a";r=0;t=5;x=%"%c3', None), ('"a";r=0;t=5;x=(1)', None),
-    ('"a;r=0;t=5', None), (r'"\a";r=0;t=5', None), ('"a\\', None), ('"ä";r=0;t=5', None),
-    ('"a\tb";r=0;t=5', None), ('"a";r=٠;t=5', None), ("", None),
+    ('"a";r=0;t=5;s=%"f%c3%bc%20\x7e";u="r=9;t=9"', 5),
+]  # fmt: skip
+NO_LISTS = [
+    '"a";r=0', '"a";r=0;r=9;t=5', '"a"', '"a";t=5', '"a";r=0;t', '"a";r;t=5', '"a";r=0;t=5.0',
+    '"a";r=0.0;t=5', '"a";r="0";t=5', '"a";r=?0;t=5', '"a";r=0;t=@5', '"a";r=-1;t=5',
+    '"a";r=0;t=-1', '"a";r=0;t=5, "b";r=-1', '"a";r=0;t=1234567890123456', '"a";r=0;t=5, "b"',
+    '"a";r=0;t=5, "b";r=x', '"a";r=0;t=5, b;r=0;t=7', '"a";r=0;t=5, ("b");r=0;t=7',
+    '"a";r=0;t=5, 7;r=0;t=7', "a;r=0;t=5", "'a';r=0;t=5", '"a";r=0;t=5,', ',"a";r=0;t=5',
+    '"a";r=0;t=5,,"b";r=0;t=5', '"a";r=0;t=5 "b";r=0;t=5', '"a" ;r=0;t=5', '"a";\tr=0;t=5',
+    '"a";r =0;t=5', '"a";r= 0;t=5', '"a";R=0;t=5', '"a";r=0;t=5;', '"a";r=0;t=5;x=',
+    '"a";r=0;t=5;X=1', '"a";r=0;t=5;x=(1)', '"a;r=0;t=5', r'"\a";r=0;t=5', '"a\\',
+    '"ä";r=0;t=5', '"a\tb";r=0;t=5', '"a";r=٠;t=5', "",
 ]  # fmt: skip
 
 
 def test_rate_limit_lists():
-    for value, delay in LISTS:
+    """H9 Q1; how other parameters may be written is in test_keys.py."""
+    for value, delay in [*LISTS, *((value, None) for value in NO_LISTS)]:
         for status in (403, 429, 503):
             assert delay_of(status, ("RateLimit", value)) == close(delay)
         assert delay_of(500, ("RateLimit", value)) is None
 
 
 def test_rate_limit_dictionaries():
-    cases = [
-        ("limit=100, remaining=0, reset=50", 50, 50),
-        ("limit=100,remaining=0\t,\treset=50", 50, 50),
-        ('reset=50, limit=100;w=60;burst=1000;policy="a", remaining=0;x', 50, 50),
-        ("remaining=0, reset=50", 50, 50), ("limit=100, remaining=1, reset=50", None, None),
-        ("limit=100, remaining=0.5, reset=50", None, None),
-        ("limit=100, remaining=0.0, reset=50", 50, 50), ("limit=100, reset=50", 50, None),
-        ("limit=100, remaining, reset=50", 50, None),
-        ("limit=100, remaining=none, reset=50", 50, None),
-        ("limit=100, remaining=-1, reset=50", 50, None),
-        ('limit=100, remaining="0", reset=50', 50, None),
-        ("limit=100, remaining=(0), reset=50", 50, None),
-        ("limit=100, remaining=?0, reset=50", 50, None),
-        ("remaining=3, remaining=0, reset=9, reset=50", 50, 50),
-        ("remaining=0, remaining=3, reset=50, reset=9, reset=x", 50, 50),
-        ("remaining=0, reset=1795176030", 1795176030, 1795176030),
-            # seconds in the draft, never an epoch
-        ("remaining=0, reset=0", 0, 0), ("remaining=0", None, None),
-        ("remaining=0, reset", None, None), ("remaining=0, reset=-5", None, None),
-        ("remaining=0, reset=5.0", None, None), ('remaining=0, reset="5"', None, None),
-        ("remaining=0, reset=(5)", None, None),
-        ('remaining=0, x=(), y=(1 "b";q  c );p=1, z=:aGk=:, reset=50', 50, 50),
-        ("remaining=0, x=(1 2, reset=50", None, None),
-        ("remaining=0, x=(1,2), reset=50", None, None),
-        ("remaining=0, x=(1\t2), reset=50", None, None),
-        ("remaining=0, x=((1)), reset=50", None, None),
-        ("remaining=0, x=(1)2, reset=50", None, None), ("remaining=0, x=(", None, None),
-        ("remaining=0, reset=50,", None, None), ("remaining=0,, reset=50", None, None),
-        ("remaining=0 reset=50", None, None), ("remaining=0; reset=50", None, None),
-        ("Remaining=0, Reset=50", None, None), ("remaining = 0, reset = 50", None, None),
+    """H9 Q2; where nothing is known of what remains, 429 says that it is nothing."""
+    whole = [
+        "limit=100, remaining=0, reset=50", "limit=100,remaining=0\t,\treset=50",
+        'reset=50, limit=100;w=60;burst=1000;policy="a", remaining=0;x', "remaining=0, reset=50",
+        "limit=100, remaining=0.0, reset=50", "remaining=3, remaining=0, reset=9, reset=50",
+        "remaining=0, remaining=3, reset=50, reset=9, reset=x",
+        'remaining=0, x=(), y=(1 "b";q  c );p=1, z=:aGk=:, reset=50',
     ]  # fmt: skip
-    for value, on_429, on_503 in cases:
+    unknown = ["", ", remaining", *(f", remaining={it}" for it in ("none", -1, '"0"', "(0)", "?0"))]
+    none = [
+        "limit=100, remaining=1, reset=50", "limit=100, remaining=0.5, reset=50", "remaining=0",
+        "remaining=0, reset", "remaining=0, reset=-5", "remaining=0, reset=5.0",
+        'remaining=0, reset="5"', "remaining=0, reset=(5)", "remaining=0, x=(1 2, reset=50",
+        "remaining=0, x=(1,2), reset=50", "remaining=0, x=(1\t2), reset=50",
+        "remaining=0, x=((1)), reset=50", "remaining=0, x=(1)2, reset=50", "remaining=0, x=(",
+        "remaining=0, reset=50,", "remaining=0,, reset=50", "remaining=0 reset=50",
+        "remaining=0; reset=50", "Remaining=0, Reset=50", "remaining = 0, reset = 50",
+    ]  # fmt: skip
+    for value, on_429, on_503 in [
+        *((value, 50, 50) for value in whole), ("remaining=0, reset=0", 0, 0),
+        *((f"limit=100{remaining}, reset=50", 50, None) for remaining in unknown),
+        ("remaining=0, reset=1795176030", 1795176030, 1795176030),  # seconds, never an epoch
+        *((value, None, None) for value in none),
+    ]:  # fmt: skip
         assert delay_of(429, ("RateLimit", value)) == close(on_429)
         assert delay_of(503, ("RateLimit", value)) == close(on_503)
