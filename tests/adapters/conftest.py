@@ -16,6 +16,11 @@ def pytest_configure(config):
     )
 
 
+def pytest_collectstart(collector):
+    if isinstance(collector, pytest.Module):
+        collector.add_marker("anyio")  # every ``async def`` here is a test in an event loop
+
+
 @pytest.fixture
 def anyio_backend(adapter):
     return "trio" if adapter.flavour == "trio" else "asyncio"

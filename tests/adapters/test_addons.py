@@ -2,26 +2,18 @@
 
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Fixed,
-    Pacing,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-    record_of,
-)
+import forbear
+from forbear import ConcurrencyLimit, Fixed, Pacing, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.addons import Limit
 from forbear.strategies import RetryRefused
 
-pytestmark = pytest.mark.anyio
+from ..lanes import URL
+
 one_lane = pytest.mark.adapters("httpx", "sync")
 every_library = pytest.mark.lanes(
     "httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "urllib3", "requests"
 )
 
-URL = "http://api.example.com/thing"
 AT_ONCE = RetryPolicy(backoff=Fixed(0))
 
 
@@ -67,7 +59,11 @@ async def test_it_counts_delays_and_refuses_attempts_of_every_client(adapter, qu
 async def test_what_it_admitted_and_another_limit_refuses_comes_back(adapter, quick):
     """So an attempt that waits behind it is counted once, and one that is not sent never."""
     toy, slots = Toy(), ConcurrencyLimit(1, adaptive=False, max_waiting=1)
-    more = {"concurrency": slots, "pacing": Pacing(), "breaker": CircuitBreaker(1, open_for=60.0)}
+    more = {
+        "concurrency": slots,
+        "pacing": Pacing(),
+        "breaker": forbear.CircuitBreaker(1, open_for=60.0),
+    }
     inner = adapter.watched([503, 200])
     async with adapter.client(inner, addons=[toy], policy=AT_ONCE, **more, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 503
@@ -97,8 +93,7 @@ async def test_it_waits_longer_but_never_less_than_the_server_asked(adapter, qui
 @one_lane
 @pytest.mark.parametrize("delay", [float("inf"), float("nan"), -1.0, "SECRET"])
 async def test_a_delay_that_is_none_ends_the_retries(adapter, quick, caplog, delay):
-    async with adapter.client([503, 200], addons=[Longer(delay)], **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 503
+    assert (await adapter.once([503, 200], addons=[Longer(delay)], **quick)).status_code == 503
     assert "add-on Longer raised" in caplog.text
 
 
@@ -116,8 +111,7 @@ async def test_one_that_is_wrong_loses_no_response_and_no_token(
     toy = type("Toy", (Limit,), {method: lambda self, *given: wrong(*given)})()
     slots = ConcurrencyLimit(1, adaptive=False)
     more = {"budget": budget, "concurrency": slots}
-    async with adapter.client([503, 200], addons=[toy], policy=AT_ONCE, **more, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
+    response = await adapter.once([503, 200], addons=[toy], policy=AT_ONCE, **more, **quick)
     assert response.status_code == (503 if method in ("plan", "take") else 200)
     assert (slots.in_flight(), budget.tokens("http://api.example.com:80", 0.0)) == (
         0, 20 if response.status_code == 503 else 19,
@@ -138,8 +132,7 @@ async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog
         raise refused
 
     toy = type("Toy", (Limit,), {method: refuse})()
-    async with adapter.client([503, 200], addons=[toy], policy=AT_ONCE, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
+    response = await adapter.once([503, 200], addons=[toy], policy=AT_ONCE, **quick)
     is_ignored = method == "begin" and reason == "SECRET"
     assert response.status_code == (200 if is_ignored else 503)
     if not is_ignored:

@@ -14,7 +14,6 @@ from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 from forbear.aiohttp import CircuitOpenError, RetryMiddleware, classify, unwrap, wrap
 from forbear.testing import FakeClock, answer
 
-pytestmark = pytest.mark.anyio
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 

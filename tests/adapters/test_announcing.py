@@ -7,10 +7,6 @@ import pytest
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
-pytestmark = pytest.mark.anyio
-
-
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0), hint_spread=0.0)
 STOPS = ("x-should-retry", "stripe-should-retry")
 
@@ -45,8 +41,7 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
         ("GET", {"x-should-retry": "false"}, Reason.SERVER_SAID_NO),
     ):
         options = {"policy": NOW, "stop_outer_retries": True, **quick}
-        async with adapter.client([(503, said)], **options) as client:
-            response = await adapter.call(client, method, URL)
+        response = await adapter.once([(503, said)], method, **options)
         assert [response.headers[name] for name in STOPS] == ["false", "false"], said
         assert response.headers.get("X-Own") == said.get("X-Own")
         assert (response.status_code, record_of(response).reason) == (503, reason)
@@ -55,7 +50,6 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
 TWICE = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
 
-@pytest.mark.anyio
 async def test_logged_once_per_client(adapter, quick, caplog):
     for number, (name, value, switch) in enumerate(
         (
@@ -117,7 +111,6 @@ async def outcome_of(adapter, client, method):
         return error
 
 
-@pytest.mark.anyio
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["error", "response"])
 async def test_what_an_earlier_call_ended_with_is_retried_like_the_first(adapter, kind):

@@ -21,10 +21,7 @@ from forbear.testing import FakeClock, FaultServer
 
 # httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
 # collected; with the bare library too.
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 sync, of_urllib3 = pytest.mark.adapters("sync"), pytest.mark.adapters("urllib3-family")
 PAYLOAD = bytes(range(256)) * 700  # 179,200 bytes: three chunks of httpx's 65,536
 

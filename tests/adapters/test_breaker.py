@@ -8,17 +8,7 @@ import anyio
 import pytest
 
 import forbear
-from forbear import (
-    CircuitBreaker,
-    CircuitOpenError,
-    Fixed,
-    Pacing,
-    Reason,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-    record_of,
-)
+from forbear import Fixed, Pacing, Reason, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.addons.cooldown import Cooldown
 from forbear.engine.clock import SYSTEM_CLOCK, SystemClock
 from forbear.engine.context import Incoming
@@ -26,19 +16,17 @@ from forbear.engine.incoming import Answering
 from forbear.testing import FakeClock, ScriptedTransport
 
 from ..clocks import Meanwhile
+from ..lanes import ORIGIN, URL
 
-pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
 
-URL = "http://api.example.com/thing"
-ORIGIN = "http://api.example.com:80"
 ONCE = RetryPolicy(max_attempts=1)
 
 
 def a_breaker(failures, **fields):
     """A breaker that opens after so many failures in a row, for 30 s."""
     slow = {"failure_rate": None, "open_for": 30.0}
-    return CircuitBreaker(failures, **{**slow, **fields})
+    return forbear.CircuitBreaker(failures, **{**slow, **fields})
 
 
 async def outcome(adapter, client, method="GET", url=URL, **request):
@@ -60,7 +48,7 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
             await adapter.call(client, "GET", URL)
     error = caught.value
     assert isinstance(error, adapter.transport_error)
-    assert isinstance(error, CircuitOpenError)
+    assert isinstance(error, forbear.CircuitOpenError)
     assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 20.0)
     assert str(error) == f"nothing is sent to {ORIGIN} now: circuit-open, try again in 20 s"
     assert (record_of(error).attempts, record_of(error).reason) == ((), Reason.CIRCUIT_OPEN)
@@ -79,8 +67,7 @@ async def test_a_probe_that_succeeds_closes_it(adapter, quick):
     assert breaker.quiet
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx-family", "async")
+@pytest.mark.smoke("httpx-family", "async")
 @pytest.mark.parametrize("special", [False, True], ids=["fast path", "loop"])
 async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, special):
     class Slow(ScriptedTransport):
@@ -104,8 +91,7 @@ async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, s
     assert breaker.quiet
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("sync")
+@pytest.mark.smoke("sync")
 @pytest.mark.parametrize("special", [False, True], ids=["fast path", "loop"])
 async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, special):
     def interrupted(request):
@@ -329,8 +315,7 @@ async def test_a_retry_is_paced_too(adapter, quick):
     inner = [(500, SPENT), (200, PLENTY)]
     clock = quick["clock"]
     began = clock.monotonic()
-    async with adapter.client(inner, pacing=Pacing(), **quick) as client:
-        record = record_of(await adapter.call(client, "GET", URL))
+    record = record_of(await adapter.once(inner, pacing=Pacing(), **quick))
     assert len(record.attempts) == 2
     assert 8 <= clock.monotonic() - began <= 11
     assert record.paced == pytest.approx(clock.monotonic() - began - sum(record.waits))

@@ -8,10 +8,10 @@ import pytest
 import forbear
 from forbear import Fixed, RetryPolicy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
+from ..lanes import ORIGIN, URL
 
-URL = "http://api.example.com/thing"
-ORIGIN = "http://api.example.com:80"
+pytestmark = pytest.mark.adapters("httpx-family", "async")
+
 LONG = RetryPolicy(backoff=Fixed(30))  # of real time: a wait that was not cut would show
 
 

@@ -14,24 +14,13 @@ import httpx
 import pytest
 
 import forbear
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Exponential,
-    Fixed,
-    Hedge,
-    Pacing,
-    Reason,
-    RetryPolicy,
-    record_of,
-)
+from forbear import Exponential, Fixed, Hedge, Pacing, Reason, RetryPolicy, record_of
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.testing.steps import parse_step
 
 from ..lanes.lane import run_at_once
 from ..sockets import Listening, head_from
 
-pytestmark = pytest.mark.anyio
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
 
 
@@ -71,7 +60,7 @@ class Counting(Listening):
 
 
 def bulkhead(most=1, **options):
-    return ConcurrencyLimit(most, adaptive=False, **options)
+    return forbear.ConcurrencyLimit(most, adaptive=False, **options)
 
 
 def is_free(limit):
@@ -183,7 +172,7 @@ async def test_before_attempt_may_send_requests_through_its_own_client(
     server.script("/x", 503, 200)
     server.script("/login", 200)
     limit = bulkhead()
-    options = {"concurrency": limit} if takes == "slot" else {"breaker": CircuitBreaker(1)}
+    options = {"concurrency": limit} if takes == "slot" else {"breaker": forbear.CircuitBreaker(1)}
 
     async def log_in(request, attempt):
         response = await adapter.call(client, "GET", server.url + "/login")
@@ -217,8 +206,7 @@ async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
     assert is_free(limit)
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.smoke("async")
 async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
     limit = bulkhead()
     with Counting(0.2) as server:

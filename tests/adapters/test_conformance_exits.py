@@ -18,12 +18,9 @@ import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 
 from ..clocks import Interrupted
+from ..lanes import ORIGIN, URL
 from .foreign import Foreign
 
-pytestmark = pytest.mark.anyio
-
-URL = "http://api.example.com/thing"
-ORIGIN = "http://api.example.com:80"
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(1))
 
 
@@ -113,9 +110,8 @@ async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, bud
 @pytest.mark.smoke
 async def test_giving_up_raises_the_last_error(adapter, quick, budget):
     inner = adapter.watched([503, "read_timeout", 503, "connect_error"])
-    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-        with pytest.raises(adapter.connect_error):
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(adapter.connect_error):
+        await adapter.once(inner, budget=budget, policy=STEADY, **quick)
     assert inner.closings == [1, 1]
     assert left(budget, quick) == 17
 
@@ -128,8 +124,7 @@ async def test_a_refusal_takes_nothing(adapter, quick, budget):
         (503, STEADY.replace(max_attempts=1), Reason.ATTEMPTS_EXHAUSTED),
     ):
         inner = adapter.watched([answer])
-        async with adapter.client(inner, budget=budget, policy=policy, **quick) as client:
-            response = await adapter.call(client, "GET", URL)
+        response = await adapter.once(inner, budget=budget, policy=policy, **quick)
         assert record_of(response).reason is reason
         assert inner.closings == [1]
     assert left(budget, quick) == 20
@@ -174,23 +169,20 @@ async def test_the_callers_own_exception(adapter, server, quick, budget, attempt
 async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
     own = RuntimeError("a bug")
     inner = adapter.watched([503, own])
-    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-        with pytest.raises(RuntimeError) as caught:
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(RuntimeError) as caught:
+        await adapter.once(inner, budget=budget, policy=STEADY, **quick)
     assert caught.value is own
     assert record_of(own).reason is Reason.UNKNOWN_ERROR
     assert inner.closings == [1]
     assert left(budget, quick) == 19
 
 
-@pytest.mark.adapters("sync")
-@pytest.mark.smoke
+@pytest.mark.smoke("sync")
 async def test_keyboard_interrupt_while_sleeping(adapter, budget):
     inner = adapter.watched([503, 200])
     clock = Interrupted()
-    async with adapter.client(inner, budget=budget, policy=STEADY, clock=clock) as client:
-        with pytest.raises(KeyboardInterrupt):
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(KeyboardInterrupt):
+        await adapter.once(inner, budget=budget, policy=STEADY, clock=clock)
     assert len(inner.requests) == 1
     assert inner.closings == [1]
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20
@@ -202,9 +194,8 @@ async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
         for attempt in (1, 2):
             before = left(budget, quick)
             inner = adapter.watched([503] * (attempt - 1) + [stop()])
-            async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-                with pytest.raises(stop):
-                    await adapter.call(client, "GET", URL)
+            with pytest.raises(stop):
+                await adapter.once(inner, budget=budget, policy=STEADY, **quick)
             assert len(inner.requests) == attempt
             assert left(budget, quick) == before - (attempt - 1)
 
@@ -212,8 +203,7 @@ async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
 @pytest.mark.smoke
 async def test_four_attempts_use_one_connection(adapter, server, quick):
     server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)
-    async with adapter.client(**quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
+    response = await adapter.once(url=server.url + "/thing", **quick)
     assert response.status_code == 200
     assert [(each.connection, each.nth) for each in server.requests()] == [
         (1, 1),

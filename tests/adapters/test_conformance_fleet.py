@@ -10,9 +10,7 @@ import pytest
 
 from forbear import Fixed, Reason, RetryBudget, RetryGate, RetryPolicy, record_of
 
-pytestmark = pytest.mark.anyio
-
-URL = "http://api.example.com/thing"
+from ..lanes import URL
 
 
 @pytest.mark.smoke

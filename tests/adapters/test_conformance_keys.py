@@ -8,8 +8,6 @@ import pytest
 
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 
-pytestmark = pytest.mark.anyio
-
 CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text())
 LIFECYCLES = [case for case in CORPUS["cases"] if case["kind"] == "lifecycle"]
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -100,8 +98,7 @@ async def test_style_profile_and_header_of_generated_keys(adapter, quick):
         ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
     ):
         inner, keys = adapter.watched([503, 200]), IdempotencyKeys(**options)
-        async with adapter.client(inner, policy=NOW, idempotency=keys, **quick) as client:
-            response = await adapter.call(client, "POST", URL)
+        response = await adapter.once(inner, "POST", URL, policy=NOW, idempotency=keys, **quick)
         assert response.status_code == 200
         first, second = (adapter.header(request, name) for request in inner.requests)
         assert first == second
@@ -113,8 +110,7 @@ async def test_repeatable_requests_have_both_their_headers(adapter, quick):
     """OASIS Repeatable Requests 1.0: id and first sending are the same on all attempts."""
     inner = adapter.watched([(503, {"Retry-After": "30"}), 200])
     keys = IdempotencyKeys(header="Repeatability-Request-ID", profile="repeatability")
-    async with adapter.client(inner, idempotency=keys, **quick) as client:
-        response = await adapter.call(client, "POST", URL)
+    response = await adapter.once(inner, "POST", URL, idempotency=keys, **quick)
     assert response.status_code == 200
     ids = [adapter.header(request, "repeatability-request-id") for request in inner.requests]
     assert ids[0] == ids[1]
@@ -155,8 +151,7 @@ async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer
         clock.advance(took)
         return answer
 
-    async with adapter.client([first, 200], idempotency=keys, **quick) as client:
-        response = await adapter.call(client, "POST", URL)
+    response = await adapter.once([first, 200], "POST", URL, idempotency=keys, **quick)
     assert response.status_code == 503
     assert record_of(response).reason is Reason.KEY_EXPIRED
     assert clock.sleeps == []

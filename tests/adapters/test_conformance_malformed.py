@@ -9,9 +9,8 @@ import pytest
 
 from forbear import Fixed, IdempotencyKeys, RetryPolicy
 
-pytestmark = pytest.mark.anyio
+from ..lanes import URL
 
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
@@ -54,8 +53,7 @@ async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
         [(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200]
     )
     options = {"idempotency": IdempotencyKeys(), "policy": NOW}
-    async with adapter.client(inner, **options, **quick) as client:
-        await adapter.call(client, "POST", URL)
+    await adapter.once(inner, "POST", **options, **quick)
     first, second = (dict(request.headers) for request in inner.requests)
     assert first == second
     assert "theirs" not in second.values()

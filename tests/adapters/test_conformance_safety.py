@@ -11,8 +11,6 @@ import pytest
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import record
 
-pytestmark = pytest.mark.anyio
-
 KEY = {"Idempotency-Key": "order-17"}
 BODY = b"0123456789abcdef" * 1024  # 16 kB
 

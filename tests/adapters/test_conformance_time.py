@@ -8,8 +8,6 @@ import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 NO_SPREAD = RetryPolicy(hint_spread=0.0)
 
 
@@ -27,8 +25,7 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
 
 async def test_a_wait_that_the_server_asks_for_is_kept(adapter, server, quick):
     server.script("/thing", "503;retry-after=2", 200)
-    async with adapter.client(**quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
+    response = await adapter.once(url=server.url + "/thing", **quick)
     assert response.status_code == 200
     assert quick["clock"].sleeps == pytest.approx([2.25])
     assert len(server.requests("/thing")) == 2
@@ -139,9 +136,8 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
 
 async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter, quick):
     options = {"policy": RetryPolicy(total_timeout=1, backoff=Fixed(2)), **quick}
-    async with adapter.client(["connect_error"], **options) as client:
-        with pytest.raises(adapter.connect_error) as caught:
-            await adapter.call(client, "GET", "http://api.example.com/thing")
+    with pytest.raises(adapter.connect_error) as caught:
+        await adapter.once(["connect_error"], url="http://api.example.com/thing", **options)
     assert type(caught.value) is adapter.connect_error
     assert record_of(caught.value).reason is Reason.DEADLINE
 

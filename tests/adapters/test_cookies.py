@@ -15,10 +15,7 @@ from forbear.requests import mount
 
 from ..lanes.aiohttp import AiohttpClient
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.lanes("httpx-sync", "httpx-asyncio", "requests", "aiohttp-asyncio"),
-]
+pytestmark = pytest.mark.lanes("httpx-sync", "httpx-asyncio", "requests", "aiohttp-asyncio")
 NOW = RetryPolicy(max_attempts=3, backoff=Fixed(0))
 
 

@@ -17,10 +17,10 @@ from forbear.aiohttp import RetryMiddleware
 from forbear.core.events import RetryScheduled
 from forbear.httpx import AsyncRetryTransport
 
-pytestmark = pytest.mark.anyio
+from ..lanes import URL
+
 family = pytest.mark.adapters("httpx-family")
 
-URL = "http://api.example.com/thing"
 PHASES = ("pool", "connect", "write", "read")
 
 
@@ -137,9 +137,8 @@ async def test_nothing_is_sent_after_a_hook_that_took_the_time(adapter, quick):
         **quick,
     }
     watched = adapter.watched(["read_timeout", 200])
-    async with adapter.client(watched, **options) as client:
-        with pytest.raises(adapter.DeadlineExceeded) as caught:
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(adapter.DeadlineExceeded) as caught:
+        await adapter.once(watched, **options)
     assert len(watched.requests) == 1
     assert len(record_of(caught.value).attempts) == 1
     assert record_of(caught.value).reason is forbear.Reason.DEADLINE
@@ -147,8 +146,7 @@ async def test_nothing_is_sent_after_a_hook_that_took_the_time(adapter, quick):
     assert budget.tokens("http://api.example.com:80", quick["clock"].monotonic()) == 5
 
 
-@pytest.mark.adapters("sync")
-@pytest.mark.smoke
+@pytest.mark.smoke("sync")
 async def test_nothing_is_sent_after_a_name_that_took_the_time_to_find(
     adapter, server, monkeypatch
 ):
@@ -285,15 +283,13 @@ async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, cloc
 
     options = {"clock": clock, "on_event": [dawdle], "random": lambda: 0.5}
     policy = RetryPolicy(backoff=Fixed(0.9), total_timeout=1.0)
-    async with adapter.client([503, 200], policy=policy, **options) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert (await adapter.once([503, 200], policy=policy, **options)).status_code == 200
     assert clock.sleeps == pytest.approx([0.5])
     # Held: the first wait, and then the times until the probe is due.
     gate, began = RetryGate(), clock.monotonic()
     gate.bad("http://api.example.com:80", began, sent_at=began, weight=2.0)
     policy = RetryPolicy(backoff=Fixed(0.9), total_timeout=1.2)
-    async with adapter.client([503], policy=policy, gate=gate, **options) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 503
+    assert (await adapter.once([503], policy=policy, gate=gate, **options)).status_code == 503
     assert clock.monotonic() - began <= 1.2
 
 
@@ -321,8 +317,7 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
         assert adapter.is_idle(client)
 
 
-@pytest.mark.adapters("async")
-@pytest.mark.smoke
+@pytest.mark.smoke("async")
 async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
     ended = []
 

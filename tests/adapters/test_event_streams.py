@@ -9,23 +9,11 @@ from itertools import count, islice, pairwise
 import pytest
 
 import forbear
-from forbear import (
-    CircuitBreaker,
-    EventStreams,
-    FailureKind,
-    Fixed,
-    Origins,
-    Reason,
-    RetryGate,
-    RetryPolicy,
-    record_of,
-)
+from forbear import CircuitBreaker, EventStreams, Fixed, Reason, RetryGate, RetryPolicy, record_of
 from forbear.testing import FakeClock, FaultServer, answer
 
 from ..sockets import Listening, head_from
 from .foreign import Foreign, stream_of
-
-pytestmark = pytest.mark.anyio
 
 SSE = {"Content-Type": "text/event-stream"}
 GOOD = (
@@ -171,7 +159,7 @@ async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_op
                 assert await adapter.read(response) == GOOD
                 assert server.asked == 2
             (first, second) = record(adapter, response).attempts
-            assert first.failure is FailureKind.READ_TIMEOUT
+            assert first.failure is forbear.FailureKind.READ_TIMEOUT
             assert second.status == 200
             assert adapter.is_idle(client)
 
@@ -318,7 +306,7 @@ async def test_a_resumption_never_fails_over(adapter, server, quick, path, opens
     first = feed(f"cut:{len(EVENTS[0])};chunked=1", *EVENTS[:2])
     server.script(path, first if path == URL else "cut:70001;body=200000;etag=v1", 503)
     with FaultServer() as other:
-        options = {"origins": Origins([server.url, other.url]), "event_streams": RESUMES}
+        options = {"origins": forbear.Origins([server.url, other.url]), "event_streams": RESUMES}
         breaker = CircuitBreaker(1) if opens else None
         async with adapter.client(policy=RESUMED, breaker=breaker, **options, **quick) as client:
             response = await adapter.open(client, "GET", server.url + path)

@@ -10,10 +10,7 @@ import pytest
 from forbear import CircuitBreaker, ConcurrencyLimit, EventStreams, RetryGate, RetryPolicy
 from forbear.testing import answer
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.lanes("httpx-asyncio", "httpx-trio", "aiohttp-asyncio"),
-]
+pytestmark = pytest.mark.lanes("httpx-asyncio", "httpx-trio", "aiohttp-asyncio")
 
 POLICY = RetryPolicy(max_attempts=9, patience=60.0).for_vendors("anthropic")
 EVENTS = [f"id: {n}\ndata: {n}\n\n".encode() for n in range(1, 6)]

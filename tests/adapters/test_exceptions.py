@@ -17,8 +17,6 @@ import forbear.urllib3
 from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.strategies import Phase
 
-pytestmark = pytest.mark.anyio
-
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
@@ -87,9 +85,8 @@ async def test_on_exhausted_raise(adapter, server, quick):
     )
     for number, body in enumerate(bodies):
         server.script(f"/{number}", f"503;{body};header=X-Answer:last")
-        async with adapter.client(policy=policy, **quick) as client:
-            with pytest.raises(adapter.status_error) as caught:
-                await adapter.call(client, "GET", f"{server.url}/{number}")
+        with pytest.raises(adapter.status_error) as caught:
+            await adapter.once(url=f"{server.url}/{number}", policy=policy, **quick)
         error = caught.value
         assert type(error) is adapter.status_error
         assert error.response.status_code == 503

@@ -4,21 +4,11 @@ import io
 
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    Fixed,
-    IdempotencyKeys,
-    Origins,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-    record_of,
-)
+import forbear
+from forbear import Fixed, IdempotencyKeys, Origins, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.testing import FaultServer, record
 
 from ..clocks import Meanwhile
-
-pytestmark = pytest.mark.anyio
 
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(2))
 
@@ -84,7 +74,7 @@ async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, ser
 @pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
 async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, is_left):
     server.script("/thing", 503, 200)
-    breaker = CircuitBreaker(3, open_for=100)
+    breaker = forbear.CircuitBreaker(3, open_for=100)
 
     def fail(clock):
         now = clock.monotonic()

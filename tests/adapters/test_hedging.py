@@ -16,17 +16,7 @@ import forbear.httpx
 import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Fixed,
-    Hedge,
-    IdempotencyKeys,
-    Origins,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
+from forbear import CircuitBreaker, Hedge, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
 from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.engine.context import Incoming
 from forbear.engine.incoming import Answering
@@ -35,11 +25,11 @@ from forbear.testing import FaultServer, disabled
 
 from .foreign import collecting_by_hand
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
+pytestmark = pytest.mark.adapters("httpx-family", "async")
 
 
 AFTER = 0.04  # seconds; the second attempt is sent then
-POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0))
+POLICY = RetryPolicy(max_attempts=4, backoff=forbear.Fixed(0))
 KEY = {"Idempotency-Key": "k-1"}
 
 
@@ -298,7 +288,7 @@ async def test_a_post_with_a_key_is_hedged_if_asked_for(adapter, server, paced, 
 async def test_a_second_attempt_goes_to_another_origin(adapter, server, paced, heard):
     with FaultServer() as other:
         paced.servers.append(other)
-        origins = Origins([server.url, other.url])
+        origins = forbear.Origins([server.url, other.url])
         server.script("/x", "500;delay=120", 200)
         other.script("/x", "500;delay=500", 200)
         async with adapter.client(
@@ -340,7 +330,7 @@ async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server,
 async def test_before_attempt_of_a_second_attempt_may_use_its_slot(adapter, server, paced):
     server.script("/x", "hang", 200)
     server.script("/login", 200)
-    limit = ConcurrencyLimit(2, adaptive=False)
+    limit = forbear.ConcurrencyLimit(2, adaptive=False)
 
     async def log_in(request, attempt):
         await adapter.call(client, "GET", server.url + "/login")
@@ -464,14 +454,12 @@ async def test_what_a_won_race_has_lost_is_closed(adapter):
     )  # fmt: skip
     pool._requests[0].is_queued = lambda: False
     inner = Beside(adapter, _pool=pool)
-    async with adapter.client(inner, hedge=hedge()) as client:
-        response = await adapter.call(client, "GET", "http://a.example/")
+    response = await adapter.once(inner, url="http://a.example/", hedge=hedge())
     assert response.content == b"second"
     assert (lost.closed, used.closed) == (True, False)
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx-family", "asyncio")
+@pytest.mark.smoke("httpx-family", "asyncio")
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 async def test_a_deadline_that_ends_while_a_loser_is_closed_loses_no_connection(
     adapter, server, paced, rounds
@@ -691,8 +679,7 @@ async def test_breaker_and_gate_hear_of_an_attempt_that_loses_by_a_failure(
     server.script("/x", "500;delay=120", "200;delay=500")
     breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
     options = {"hedge": hedge(), "breaker": breaker, "on_event": [heard]}
-    async with adapter.client(policy=POLICY, **options) as client:
-        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
+    assert (await adapter.once(url=server.url + "/x", policy=POLICY, **options)).status_code == 200
     moved = [event.to_state for event in heard if event.name == "circuit_transition"]
     assert moved[:1] == ["open"]
 

@@ -14,12 +14,11 @@ import pytest
 
 from forbear import Exponential, Fixed, Reason, RetryGate, RetryPolicy, record_of
 
-pytestmark = pytest.mark.anyio
+from ..lanes import ORIGIN, URL
+
 one_lane = pytest.mark.adapters("httpx", "sync")
 
 
-URL = "http://api.example.com/thing"
-ORIGIN = "http://api.example.com:80"
 PATIENT = RetryPolicy(max_attempts=9, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 
 
@@ -34,8 +33,7 @@ def gate():
 
 @pytest.mark.smoke
 async def test_a_call_is_held_until_its_probe_is_due(adapter, quick, gate):
-    async with adapter.client([503, 503, 503, 200], gate=gate, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
+    response = await adapter.once([503, 503, 503, 200], gate=gate, **quick)
     assert response.status_code == 200
     # One for each wait, not for each time it asked.
     assert quick["clock"].sleeps == pytest.approx([0.025, 0.75, 2.0])
@@ -75,9 +73,8 @@ async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
         *status,
     ):
         gate = RetryGate()
-        async with adapter.client(steps, policy=policy, gate=gate, **quick) as client:
-            with pytest.raises(expected) as caught:
-                await adapter.call(client, "GET", URL)
+        with pytest.raises(expected) as caught:
+            await adapter.once(steps, policy=policy, gate=gate, **quick)
         assert record_of(caught.value).reason is Reason.ORIGIN_UNHEALTHY
         assert gate.held() == 0
 
@@ -141,8 +138,7 @@ async def hold_and_shut(coroutine, gate, hold):
     thread.join()
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.smoke("async")
 async def test_a_cancelled_call_leaves_no_place(adapter, gate):
     async with adapter.client([503], policy=RetryPolicy(backoff=Fixed(0)), gate=gate) as client:
         with anyio.move_on_after(0.05) as scope:
@@ -154,8 +150,7 @@ async def test_a_cancelled_call_leaves_no_place(adapter, gate):
 @one_lane
 async def test_first_attempts_are_never_held(adapter, quick, gate):
     make_unwell(gate, quick["clock"].monotonic())
-    async with adapter.client([200], gate=gate, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert (await adapter.once([200], gate=gate, **quick)).status_code == 200
     assert quick["clock"].sleeps == []
 
 

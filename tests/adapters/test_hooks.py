@@ -7,11 +7,9 @@ from forbear import CircuitBreaker, Fixed, Reason, RetryPolicy, record_of
 from forbear.strategies import RetryRefused
 from forbear.testing import record
 
+from ..lanes import URL
 from .test_strategies import Well
 
-pytestmark = pytest.mark.anyio
-
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
@@ -62,8 +60,7 @@ async def test_before_attempt_runs_before_every_resend(adapter, quick):
         assert "x-try-2" not in response.request.headers
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.smoke("async")
 async def test_before_attempt_may_be_a_coroutine_function(adapter, quick):
     refused = Unsigned("no key")
 
@@ -74,9 +71,8 @@ async def test_before_attempt_may_be_a_coroutine_function(adapter, quick):
         request.headers["Authorization"] = f"sig-{attempt}"
 
     inner = adapter.watched([503])
-    async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
-        with pytest.raises(Unsigned) as caught:
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(Unsigned) as caught:
+        await adapter.once(inner, policy=NOW, before_attempt=sign, **quick)
     assert caught.value is refused
     assert [request.headers.get("Authorization") for request in inner.requests] == [None, "sig-2"]
 
@@ -123,8 +119,7 @@ async def test_a_401_is_retried_once_and_at_once(adapter, quick):
     ):
         inner = adapter.watched(steps)
         policy = RetryPolicy(statuses=RetryPolicy().statuses | {401})
-        async with adapter.client(inner, policy=policy, **quick) as client:
-            response = await adapter.call(client, "GET", URL)
+        response = await adapter.once(inner, policy=policy, **quick)
         assert (len(inner.requests), response.status_code) == (sent, status), steps
         assert quick["clock"].sleeps == pytest.approx(sleeps)
         quick["clock"].sleeps.clear()
@@ -194,8 +189,7 @@ async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapt
             adapter.forbear.Retry(on_event=[Later()])
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("stacks")
+@pytest.mark.smoke("stacks")
 @pytest.mark.parametrize("steps", [[503], ["connect_error"]], ids=["answer", "error"])
 async def test_stacked_transports_retry_once_not_squared(adapter, quick, steps):
     inner = adapter.watched(steps)

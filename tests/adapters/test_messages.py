@@ -92,7 +92,6 @@ def test_override_takes_fields_by_name():
     assert refusal(forbear.override, THREE).endswith("write override(max_attempts=3)")
 
 
-@pytest.mark.anyio
 @pytest.mark.adapters("httpx-family")
 async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, quick):
     says = r'write extensions=\{"forbear": RetryPolicy\.from_httpx_retries\(Retry\(…\)\)\}'
@@ -101,8 +100,7 @@ async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, q
         with pytest.warns(UserWarning, match=says) as caught:
             [await adapter.call(client, "GET", url, extensions=theirs) for _ in range(2)]
     assert len(caught) == 1
-    async with adapter.client([503, 200], **quick) as client:
-        await adapter.call(client, "GET", url, extensions={"retry": "mine"})
+    await adapter.once([503, 200], url=url, request={"extensions": {"retry": "mine"}}, **quick)
 
 
 @family

@@ -14,8 +14,6 @@ from .origin import Answer, Origin
 from .test_holding import make_unwell
 from .test_resume_streamed import WAYS
 
-pytestmark = pytest.mark.anyio
-
 JSON = {"Content-Type": "application/json"}
 EVENTS = {"Content-Type": "text/event-stream"}
 BODY = b'{"error": {"code": "insufficient_quota"},\n\n "why": "' + b"x" * 5000 + b'"}\n'

@@ -6,7 +6,7 @@ import pytest
 
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+pytestmark = pytest.mark.adapters("httpx-family")
 
 HOST = "http://api.example.com"
 NOW = RetryPolicy(backoff=Fixed(0))
@@ -46,8 +46,7 @@ async def test_retries_are_shared_over_hops(adapter, quick):
     ):
         place = "cdn/b" if "cdn" in location else "api/b"
         site = Site(**{"api/a": [503, to(location, status)], place: [503, 503, 200]})
-        async with adapter.client([site], policy=policy, **FOLLOW, **quick) as client:
-            response = await adapter.call(client, "GET", HOST + "/a")
+        response = await adapter.once([site], url=HOST + "/a", policy=policy, **FOLLOW, **quick)
         assert response.status_code == 503, location
         assert site.visits == ["api/a", "api/a", place, place]
         assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
@@ -58,10 +57,9 @@ async def test_retries_are_shared_over_hops(adapter, quick):
 async def test_the_first_sending_of_a_hop_is_never_refused(adapter, quick, max_attempts):
     used = [503] * (max_attempts - 1)
     site = Site(**{"api/a": [*used, to("/b")], "api/b": [to("/c")], "api/c": [200]})
-    async with adapter.client(
-        [site], policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick
-    ) as client:
-        response = await adapter.call(client, "GET", HOST + "/a")
+    response = await adapter.once(
+        [site], url=HOST + "/a", policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick
+    )
     assert response.status_code == 200
     assert site.visits == ["api/a"] * max_attempts + ["api/b", "api/c"]
 

@@ -18,7 +18,6 @@ from forbear.testing.steps import parse_step
 
 from .origin import Answer, Origin
 
-pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
 
 SIZE = 200_000

@@ -12,11 +12,9 @@ import requests
 import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 
+from ..lanes import URL
 from .origin import Answer, Origin
 
-pytestmark = pytest.mark.anyio
-
-URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
 JSON = {"Content-Type": "application/json"}
 PENDING = json.dumps({"state": "pending", "why": "x" * 3000}).encode()
@@ -57,8 +55,7 @@ async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick):
     ):
         inner = adapter.watched([status])
         options = {"policy": NOW, "retry_if": lambda response, word=word: word, **quick}
-        async with adapter.client(inner, **options) as client:
-            response = await adapter.call(client, "GET", URL)
+        response = await adapter.once(inner, **options)
         assert (response.status_code, len(inner.requests)) == (status, sent), word
         assert record_of(response).reason is reason
 
@@ -88,8 +85,7 @@ class Asker:
 ASYNCHRONOUS = [is_pending, functools.partial(is_pending, status=202), Asker()]
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.smoke("async")
 async def test_it_may_be_a_coroutine_function(adapter, quick):
     for retry_if in (*ASYNCHRONOUS, lambda response: is_pending(response)):
         inner = adapter.watched([202, 503, 202, 200])
@@ -99,8 +95,7 @@ async def test_it_may_be_a_coroutine_function(adapter, quick):
         assert (response.status_code, len(inner.requests)) == (200, 4), retry_if
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("sync")
+@pytest.mark.smoke("sync")
 async def test_a_synchronous_client_refuses_a_coroutine_function(adapter):
     says = "is synchronous and would not await retry_if"
     for retry_if in ASYNCHRONOUS:
@@ -115,13 +110,11 @@ async def test_a_synchronous_client_refuses_a_coroutine_function(adapter):
 @pytest.mark.adapters("sync")
 async def test_an_awaitable_given_to_a_synchronous_client_is_a_mistake(adapter, quick, caplog):
     options = {"policy": NOW, "retry_if": lambda response: is_pending(response), **quick}
-    async with adapter.client([200], **options) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert (await adapter.once([200], **options)).status_code == 200
     assert [line.partition(";")[0] for line in logged(caplog)] == ["retry_if returned coroutine"]
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.smoke("async")
 async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
     async def forever(response):
         await anyio.sleep_forever()
@@ -159,10 +152,9 @@ async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
         seen = []
         options = {"policy": NOW, "retry_if": state_is(adapter, "pending", seen), **quick}
         with Origin(b"", answers) as origin:
-            async with adapter.client(**options) as client:
-                response = await adapter.call(client, "GET", origin.url)
-                assert response.content == DONE, shape
-                assert origin.connections == 1
+            response = await adapter.once(url=origin.url, **options)
+            assert response.content == DONE, shape
+            assert origin.connections == 1
         assert seen == ["pending", "done"]
 
 
@@ -260,9 +252,8 @@ async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
     for name, (answer, waited) in HINTS.items():
         quick["clock"].sleeps.clear()
         with Origin(b"ok", [answer, Answer()]) as origin:
-            async with adapter.client(**options) as client:
-                response = await adapter.call(client, "GET", origin.url)
-                assert response.content == b"ok"
+            response = await adapter.once(url=origin.url, **options)
+            assert response.content == b"ok"
         assert sum(quick["clock"].sleeps) == pytest.approx(waited), name
 
 
@@ -310,15 +301,13 @@ async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog,
     assert "BodyNotShown" in logged(caplog)[0]
 
 
-@pytest.mark.smoke
-@pytest.mark.adapters("httpx-family", "async")
+@pytest.mark.smoke("httpx-family", "async")
 async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick):
     options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
     for shape in ("known", "chunked"):
         with Origin(b"", SHAPES[shape]) as origin:
-            async with adapter.client(**options) as client:
-                response = await adapter.call(client, "GET", origin.url)
-                assert response.content == DONE
+            response = await adapter.once(url=origin.url, **options)
+            assert response.content == DONE
 
 
 @pytest.mark.adapters("plain-bodies")

@@ -16,8 +16,6 @@ from forbear.testing import record
 
 from .test_strategies import Well
 
-pytestmark = pytest.mark.anyio
-
 SENT = ("Authorization", "Cookie", "Idempotency-Key", "X-Api-Key")
 REQUEST = {"headers": dict.fromkeys(SENT, "a=SECRET"), "content": b"SECRET-body"}
 ANSWER = dict.fromkeys(("Set-Cookie", "X-Note", "WWW-Authenticate"), "a=SECRET")
@@ -104,9 +102,8 @@ async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
         ({"strategy": Refusing()}, adapter.CircuitOpenError),
         ({"policy": RetryPolicy(total_timeout=0)}, adapter.DeadlineExceeded),
     ):
-        async with adapter.client([200], **options, **quick) as client:
-            with pytest.raises(expected) as caught:
-                await adapter.call(client, "POST", URL, **REQUEST)
+        with pytest.raises(expected) as caught:
+            await adapter.once([200], "POST", URL, request=REQUEST, **options, **quick)
         error = caught.value
         notes = getattr(error, "__notes__", [])
         text = "".join([str(error), repr(error), *notes, repr(record_of(error)), *told()])

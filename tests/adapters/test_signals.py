@@ -8,8 +8,7 @@ import pytest
 from forbear import Fixed, RetryPolicy
 
 pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such signals"),
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such signals")
 ]
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
@@ -53,8 +52,7 @@ def alarm():
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.adapters("sync")
-@pytest.mark.smoke
+@pytest.mark.smoke("sync")
 @pytest.mark.parametrize("error", [SoftTimeLimit, TimeoutError])
 async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server, alarm, error):
     server.script("/thing", "503;body=160;drip=100", 200)

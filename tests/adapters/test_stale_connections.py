@@ -12,8 +12,6 @@ from forbear.testing import record
 
 from ..sockets import Listening, end_by_reset, head_from
 
-pytestmark = pytest.mark.anyio
-
 EIGHT = 8
 
 

@@ -18,8 +18,6 @@ from forbear.addons.inspection import MOST_BYTES, BodyNotShown, inflated, undone
 
 from ..sockets import Listening, head_from
 
-pytestmark = pytest.mark.anyio
-
 JSON = "Content-Type: application/json\r\n"
 CHUNKED = JSON + "Transfer-Encoding: chunked\r\n"
 LONG = 30  # seconds; half of the client's own timeout

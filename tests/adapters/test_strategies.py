@@ -9,11 +9,10 @@ import forbear
 from forbear import CircuitBreaker, Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.strategies import AwsStandard, RetryRefused, RetryToken, TokenBucket
 
-pytestmark = pytest.mark.anyio
+from ..lanes import ORIGIN, URL
+
 one_lane = pytest.mark.adapters("httpx", "sync")
 
-ORIGIN = "http://api.example.com:80"
-URL = "http://api.example.com/thing"
 AT_ONCE = RetryPolicy(backoff=Fixed(0))
 
 
@@ -237,9 +236,8 @@ async def test_a_first_wait_beyond_the_deadline_is_refused(adapter, quick, caplo
     methods = {"acquire_initial_token": token_with(delay=delay), "release": WRONG["raises"]}
     policy, inner = RetryPolicy(total_timeout=5.0), adapter.watched([200])
     strategy = with_methods(**methods)
-    async with adapter.client(inner, strategy=strategy, policy=policy, **quick) as client:
-        with pytest.raises(adapter.DeadlineExceeded):
-            await adapter.call(client, "GET", URL)
+    with pytest.raises(adapter.DeadlineExceeded):
+        await adapter.once(inner, strategy=strategy, policy=policy, **quick)
     assert inner.requests == []
     assert len(logged(caplog)) == 1
     assert "SECRET" not in caplog.text

@@ -10,15 +10,8 @@ from collections import Counter
 import httpx
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Fixed,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-    record_of,
-)
+import forbear
+from forbear import ConcurrencyLimit, Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.core.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 
@@ -72,7 +65,7 @@ def _hurried():
 def test_threads_and_loops_on_one_transport_keep_count():
     gate = RetryGate()
     # It opens now and then. A 429 and a cancellation say nothing of an origin, and release a permit.
-    breaker = CircuitBreaker(3, open_for=0.01)
+    breaker = forbear.CircuitBreaker(3, open_for=0.01)
     budget = RetryBudget(ratio=0.5, floor_per_second=50, burst=10)
     slots = ConcurrencyLimit(20, least=10)  # fewer than there are threads and tasks
     inner, ended, attempts = Unsteady(budget), Counter(), Counter()

@@ -119,7 +119,6 @@ def unverified(adapter):
     )
 
 
-@pytest.mark.anyio
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):

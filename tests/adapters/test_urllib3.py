@@ -189,7 +189,6 @@ def test_retries_that_are_off_are_off(server, step, never, of_manager):
     assert ends[0][1] == 1 or "Location" in step  # urllib3 before 2.5 forgets it at a redirect
 
 
-@pytest.mark.anyio
 @pytest.mark.lanes("urllib3")
 async def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
     server.script("/thing", "hang")

@@ -10,7 +10,9 @@ import forbear
 from forbear import Fixed, IdempotencyKeys, RetryPolicy, record_of
 from forbear.testing import FaultServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+from ..lanes import URL
+
+pytestmark = pytest.mark.adapters("httpx-family")
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
@@ -155,9 +157,6 @@ async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, nam
     await adapter.close(transport)
     assert len(caught) == 1
     assert "secret" not in str(caught[0].message)
-
-
-URL = "http://api.example.com/thing"
 
 
 async def attempts(adapter, client, setting=None, **request):

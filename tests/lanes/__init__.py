@@ -10,7 +10,8 @@ nowhere else:
   closed while waiting), and requests what names it;
 - ``-m smoke`` runs those on these lanes, ``-k httpx2`` all that httpx2 runs;
 - httpx on trio and httpx2 on asyncio, the same code once more, run where a test names them;
-- ``pytest.mark.adapters(*words)`` takes the lanes that have all these words;
+- ``pytest.mark.adapters(*words)`` takes the lanes that have all these words, as does
+  ``pytest.mark.smoke(*words)``;
 - ``pytest.mark.lanes(*names)`` takes these, full or not.
 
 Where libraries rightly differ, a test asks for a word (and clients have no gate unless a test gives
@@ -32,7 +33,10 @@ have that name.
 
 from .aiohttp import AiohttpLane
 from .httpx import HttpxLane
+from .lane import ORIGIN, URL
 from .urllib3 import RequestsLane, Urllib3Lane
+
+__all__ = ["LANES", "ORIGIN", "URL", "lane_of", "parametrize"]
 
 LANES = [
     *[
@@ -58,7 +62,7 @@ def parametrize(metafunc):
     marks = {"adapters": [], "lanes": [], "smoke": []}
     for mark in metafunc.definition.iter_markers():
         marks.get(mark.name, []).extend(mark.args or [mark.name])
-    words, names = set(marks["adapters"]), marks["lanes"]
+    words, names = {*marks["adapters"], *marks["smoke"]} - {"smoke"}, marks["lanes"]
     wanted = {lane.id for lane in LANES if lane.is_full} | ({"requests"} & words)
     if marks["smoke"] or metafunc.module.__name__.rpartition(".")[2].startswith(ON_ALL):
         wanted.update(NOT_FULL)

@@ -8,6 +8,8 @@ import pytest
 
 from forbear.testing import FakeClock
 
+URL, ORIGIN = "http://api.example.com/thing", "http://api.example.com:80"
+
 
 class Lane:
     """One library in one flavour.
@@ -49,6 +51,13 @@ class Lane:
     async def call(self, client, method, url, **request):
         """One request, its response read to the end."""
         return await self.ended(client.request(method, url, **request))
+
+    async def once(
+        self, inner=None, method="GET", url=URL, *, settings=None, request=(), **options
+    ):
+        """``call`` by a client of its own; ``request`` are the keywords of the request."""
+        async with self.client(inner, settings=settings, **options) as client:
+            return await self.call(client, method, url, **dict(request))
 
     async def open(self, client, method, url, **request):
         """One request whose response is not read yet."""
