@@ -210,7 +210,7 @@ def paced(server, monkeypatch):
 def run_readme_tests(tmp_path):
     """Runs files of tests by themselves, as somebody would who has pasted them."""
 
-    def run(sources: list[str], passed: int, config: str | Path = os.devnull) -> None:
+    def run(sources, passed, config=os.devnull):
         for number, source in enumerate(sources):
             (tmp_path / f"test_pasted_{number}.py").write_text(source, encoding="utf-8")
         environment = {

@@ -9,7 +9,7 @@ TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
 UNPROCESSED = Failure(FailureKind.UNPROCESSED, Phase.UNSENT, error="RemoteProtocolError")
 
 
-def answer(status: int, delay: float | None = None, source: str = "retry-after") -> Failure:
+def answer(status, delay=None, source="retry-after"):
     """An answer with this status; ``delay`` is what the header ``source`` asks for."""
     hint = Hint(delay, None, None if delay is None else source)
     return Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)

@@ -2,12 +2,11 @@
 
 import importlib
 from itertools import pairwise
-from typing import Any
 
 import h2.events
 
 
-def class_named(name: str, family: str) -> Any:
+def class_named(name, family):
     """The class of this name; those of httpx and httpcore in the family's own module."""
     module, _, cls = name.rpartition(".")
     if family == "httpx2":
@@ -15,7 +14,7 @@ def class_named(name: str, family: str) -> Any:
     return getattr(importlib.import_module(module), cls)
 
 
-def chained(family: str, *links: Any) -> BaseException:
+def chained(family, *links):
     """Exceptions from outermost to innermost, each the cause of the one before."""
     made = [
         link if isinstance(link, BaseException) else class_named(link, family)("") for link in links
@@ -25,7 +24,7 @@ def chained(family: str, *links: Any) -> BaseException:
     return made[0]
 
 
-def exception_of(outcome: dict[str, Any], family: str) -> BaseException:
+def exception_of(outcome, family):
     """The exception of a case: httpx's from httpcore's, which holds the one that it came from."""
     text = outcome.get("message", "")
     made = [class_named(outcome["exception"], family)(text)]
@@ -40,7 +39,7 @@ def exception_of(outcome: dict[str, Any], family: str) -> BaseException:
     return made[0]
 
 
-def h2_event(spec: dict[str, Any]) -> Any:
+def h2_event(spec):
     """An event of h2 with these attributes."""
     cls = getattr(h2.events, spec["event"])
     event = cls(stream_id=1) if spec["event"] == "StreamReset" else cls()

@@ -10,7 +10,7 @@ import forbear
 SOURCE = str(Path(forbear.__file__).parents[1])
 
 
-def python(code: str, *flags: str, **environment: str) -> str:
+def python(code, *flags, **environment):
     """Run code in a fresh interpreter that finds this forbear; return what it printed."""
     code = f"import sys; sys.path.insert(0, {SOURCE!r})\n{code}"
     done = subprocess.run(
@@ -25,7 +25,7 @@ def python(code: str, *flags: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def loaded_by(statement: str, *flags: str, after: str = "") -> set[str]:
+def loaded_by(statement, *flags, after=""):
     """The modules that a statement loads, beyond what the interpreter and ``after`` had."""
     code = f"{after}\nbefore = set(sys.modules)\n{statement}\nprint(*sorted(set(sys.modules) - before))"
     return set(python(code, *flags).split())

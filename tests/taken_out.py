@@ -26,29 +26,23 @@ class Blocker(importlib.abc.MetaPathFinder):
 
 
 def clients(forbear, policy):
-    """Send with each client: yields a function of method, URL and body, which returns the status."""
+    """Functions of method, URL and body that send with each client and return the status."""
 
     def with_httpx(method, url, body=None):
         with httpx.Client(trust_env=False) as client:
             forbear.httpx.wrap(client, policy)
             return client.request(method, url, content=body).status_code
 
-    def with_async_httpx(method, url, body=None):
-        async def send():
-            async with httpx.AsyncClient(trust_env=False) as client:
-                forbear.httpx.wrap(client, policy)
-                return (await client.request(method, url, content=body)).status_code
+    async def with_async_httpx(method, url, body=None):
+        async with httpx.AsyncClient(trust_env=False) as client:
+            forbear.httpx.wrap(client, policy)
+            return (await client.request(method, url, content=body)).status_code
 
-        return asyncio.run(send())
-
-    def with_aiohttp(method, url, body=None):
-        async def send():
-            async with aiohttp.ClientSession() as session:
-                forbear.aiohttp.wrap(session, policy)
-                async with session.request(method, url, data=body) as response:
-                    return response.status
-
-        return asyncio.run(send())
+    async def with_aiohttp(method, url, body=None):
+        async with aiohttp.ClientSession() as session:
+            forbear.aiohttp.wrap(session, policy)
+            async with session.request(method, url, data=body) as response:
+                return response.status
 
     def with_requests(method, url, body=None):
         with requests.Session() as session:
@@ -60,13 +54,13 @@ def clients(forbear, policy):
         with forbear.urllib3.RetryPoolManager(policy) as manager:
             return manager.request(method, url, body=body).status
 
-    return with_httpx, with_async_httpx, with_aiohttp, with_requests, with_urllib3
+    yield from (with_httpx, with_requests, with_urllib3)
+    for send in (with_async_httpx, with_aiohttp):
+        yield lambda *request, send=send: asyncio.run(send(*request))
 
 
-REFUSED = (
-    httpx.ConnectError, aiohttp.ClientConnectionError, requests.ConnectionError,
-    urllib3.exceptions.HTTPError,
-)  # fmt: skip
+REFUSED = (httpx.ConnectError, aiohttp.ClientConnectionError)
+REFUSED += (requests.ConnectionError, urllib3.exceptions.HTTPError)
 
 
 def smoke(forbear):

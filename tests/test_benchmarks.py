@@ -104,7 +104,7 @@ def test_bytecodes_are_counted_without_noise():
 
 
 @pytest.mark.slow
-def test_no_client_loads_more_than_its_bound() -> None:
+def test_no_client_loads_more_than_its_bound():
     lines = run("house.py", "--check", reads=str.splitlines)
     assert lines[-1] == "no figure is above its bound"
 

@@ -5,16 +5,14 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
 import forbear.engine.clock
-from forbear.engine.clock import SYSTEM_CLOCK, Clock, Sleeper
+from forbear.engine.clock import SYSTEM_CLOCK, Sleeper
 from forbear.testing import FakeClock
 
 from .threads import in_threads
@@ -22,13 +20,11 @@ from .threads import in_threads
 LONG = 60.0  # seconds of real time that no test waits for
 
 
-def now() -> float:
+def now():
     return SYSTEM_CLOCK.monotonic()
 
 
-async def asleep(
-    sleeper: Sleeper, seconds: float, since: float, after: float | None = None
-) -> bool:
+async def asleep(sleeper, seconds, since, after=None):
     """Sleep as the asynchronous loop does."""
     sleep = sleeper.begin_sleep(seconds, since=since, after=now() if after is None else after)
     try:
@@ -37,7 +33,7 @@ async def asleep(
         sleeper.end_sleep(sleep)
 
 
-def until(condition: Callable[[], Any]) -> None:
+def until(condition):
     ends_at = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < ends_at, "it did not happen"
@@ -45,11 +41,9 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def asleep_until_closed(
-    sleeper: Sleeper, sleep: Callable[[], bool], threads: int = 1
-) -> Iterator[list[bool]]:
+def asleep_until_closed(sleeper, sleep, threads=1):
     """Threads that are asleep in the block, and what they have returned; a close wakes them."""
-    slept: list[bool] = []
+    slept = []
     started = [threading.Thread(target=lambda: slept.append(sleep())) for _ in range(threads)]
     for thread in started:
         thread.start()
@@ -64,9 +58,9 @@ def asleep_until_closed(
 # --- the system's clock -----------------------------------------------------------------------
 
 
-def test_functions_of_time_are_looked_up_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_time_are_looked_up_when_called(monkeypatch):
     """gevent replaces them after the import, and a sleep must not block its other greenlets."""
-    slept: list[float] = []
+    slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(time, "time", lambda: 7.0)
     SYSTEM_CLOCK.sleep(3.0)
@@ -77,13 +71,13 @@ def test_functions_of_time_are_looked_up_when_called(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.anyio
-async def test_the_system_clock_sleeps_on_any_event_loop() -> None:
+async def test_the_system_clock_sleeps_on_any_event_loop():
     began = now()
     await SYSTEM_CLOCK.asleep(0.02)
     assert now() - began >= 0.02
 
 
-def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
+def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back():
     """Also for a sleeper that was made before; its close ends a call as ever."""
     sleeper, clock = Sleeper(SYSTEM_CLOCK), FakeClock()
     SYSTEM_CLOCK.replace_by(clock)
@@ -107,31 +101,31 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
 # --- sync -------------------------------------------------------------------------------------
 
 
-def test_a_sleep_takes_its_time() -> None:
+def test_a_sleep_takes_its_time():
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert sleeper.sleep(0.02, since=began, after=now()) is True
     assert now() - began > 0.015
     assert sleeper.waiting() == 0
 
 
-def test_a_wait_of_centuries_is_cut_to_what_a_lock_can_wait() -> None:
+def test_a_wait_of_centuries_is_cut_to_what_a_lock_can_wait():
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     with asleep_until_closed(sleeper, lambda: sleeper.sleep(1e300, since=began, after=began)):
         pass
 
 
-def test_close_wakes_every_sleeper_however_they_came() -> None:
+def test_close_wakes_every_sleeper_however_they_came():
     """Sixteen threads fall asleep at the same moment, as they do when an outage begins."""
     for _ in range(20):
         sleeper, began = Sleeper(SYSTEM_CLOCK), now()
 
-        def work(n: int, sleeper: Sleeper = sleeper, began: float = began) -> Any:
+        def work(n, sleeper=sleeper, began=began):
             return sleeper.sleep(LONG, since=began, after=now()) if n else sleeper.close()
 
         assert in_threads(17, work) == [None] + [False] * 16
 
 
-def test_a_close_concerns_the_calls_that_had_begun() -> None:
+def test_a_close_concerns_the_calls_that_had_begun():
     """Those after it may use the transport again, as they may use httpx's own."""
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     sleeper.close()
@@ -156,7 +150,7 @@ def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatc
     at, timeouts = 1_000.0, []
 
     class Lock:
-        def acquire(self, timeout: float = -1) -> bool:
+        def acquire(self, timeout=-1):
             nonlocal at
             if timeout == -1:
                 return True
@@ -176,7 +170,7 @@ def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatc
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_sleeps_and_closes_for_itself() -> None:
+def test_a_forked_child_sleeps_and_closes_for_itself():
     """Calls of the parent sleep on, and are none of the child's."""
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     sleep = functools.partial(sleeper.sleep, LONG, since=began, after=began)
@@ -195,7 +189,7 @@ def test_a_forked_child_sleeps_and_closes_for_itself() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_asynchronous_sleep_takes_its_time() -> None:
+async def test_an_asynchronous_sleep_takes_its_time():
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert await asleep(sleeper, 0.02, began) is True
     assert now() - began > 0.015
@@ -205,15 +199,15 @@ async def test_an_asynchronous_sleep_takes_its_time() -> None:
 class HastyLoop(asyncio.SelectorEventLoop):
     """Fires timers early, as uvloop does, which counts whole milliseconds; by more, to be seen."""
 
-    def call_later(self, delay: float, *rest: Any, **named: Any) -> asyncio.TimerHandle:
+    def call_later(self, delay, *rest, **named):
         return super().call_later(max(0.0, delay - 0.004), *rest, **named)
 
 
-def test_a_timer_that_fires_early_does_not_end_a_sleep_early() -> None:
+def test_a_timer_that_fires_early_does_not_end_a_sleep_early():
     """A server that said when to come back is not asked before."""
     sleeper, early = Sleeper(SYSTEM_CLOCK), []
 
-    async def run() -> None:
+    async def run():
         for _ in range(3):
             began = now()
             assert await asleep(sleeper, 0.01, began) is True
@@ -227,11 +221,11 @@ def test_a_timer_that_fires_early_does_not_end_a_sleep_early() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", ["loop", "thread"])
-async def test_close_wakes_every_asynchronous_sleeper(place: str) -> None:
+async def test_close_wakes_every_asynchronous_sleeper(place):
     """A program's shutdown runs where it runs."""
     sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
 
-    async def run() -> None:
+    async def run():
         slept.append(await asleep(sleeper, LONG, began))
 
     with anyio.fail_after(30):
@@ -251,7 +245,7 @@ async def test_close_wakes_every_asynchronous_sleeper(place: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_sleep_leaves_nothing_behind() -> None:
+async def test_a_cancelled_sleep_leaves_nothing_behind():
     sleeper = Sleeper(SYSTEM_CLOCK)
     with anyio.move_on_after(0.02) as scope:
         await asleep(sleeper, LONG, now())
@@ -260,19 +254,19 @@ async def test_a_cancelled_sleep_leaves_nothing_behind() -> None:
     sleeper.close()
 
 
-def test_loops_in_several_threads_share_one_sleeper() -> None:
+def test_loops_in_several_threads_share_one_sleeper():
     """One transport used from two event loops: close wakes the calls of both."""
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     with asleep_until_closed(sleeper, lambda: asyncio.run(asleep(sleeper, LONG, began)), threads=2):
         pass
 
 
-def test_a_loop_that_is_gone_does_not_stop_close() -> None:
+def test_a_loop_that_is_gone_does_not_stop_close():
     """A loop that was closed with a call asleep on it, as a crashed one is."""
     sleeper = Sleeper(SYSTEM_CLOCK)
     loop = asyncio.new_event_loop()
 
-    async def leave() -> None:
+    async def leave():
         sleeper.begin_sleep(LONG, since=now(), after=now())
 
     loop.run_until_complete(leave())
@@ -284,9 +278,9 @@ def test_a_loop_that_is_gone_does_not_stop_close() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_next_wait() -> None:
+async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_next_wait():
     clock = FakeClock()
-    injected: Clock = clock
+    injected = clock
     sleeper, began = Sleeper(injected), clock.monotonic()
     assert sleeper.sleep(LONG, since=began, after=clock.monotonic()) is True
     assert await asleep(sleeper, LONG, began, clock.monotonic()) is True

@@ -5,7 +5,6 @@ import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -28,43 +27,41 @@ POLICY = RetryPolicy(max_attempts=5, backoff=Fixed(1.0), hint_spread=0.0)
 class Asked:
     """A client whose server always answers 503: how often it asks shows which policy held."""
 
-    def __init__(
-        self, module: Any = httpx, adapter: Any = forbear.httpx, policy: RetryPolicy = POLICY
-    ) -> None:
+    def __init__(self, module=httpx, adapter=forbear.httpx, policy=POLICY):
         self.clock = FakeClock()
         self.inner = ScriptedTransport([503])
-        options: dict[str, Any] = {"policy": policy, "clock": self.clock, "gate": None}
+        options = {"policy": policy, "clock": self.clock, "gate": None}
         self.client = module.Client(transport=adapter.RetryTransport(self.inner, **options))
         self.aclient = module.AsyncClient(
             transport=adapter.AsyncRetryTransport(self.inner, **options)
         )
 
-    def get(self, setting: Any = None) -> int:
+    def get(self, setting=None):
         before = len(self.inner.requests)
         self.client.get(URL, extensions={} if setting is None else {"forbear": setting})
         return len(self.inner.requests) - before
 
-    async def aget(self) -> int:
+    async def aget(self):
         before = len(self.inner.requests)
         await self.aclient.get(URL)
         return len(self.inner.requests) - before
 
 
-def seconds_left(clock: FakeClock) -> float:
+def seconds_left(clock):
     scope = CURRENT.get()
     assert scope is not None
     return scope.deadline_at - clock.monotonic()
 
 
 @pytest.fixture
-def asked() -> Asked:
+def asked():
     return Asked()
 
 
 # --- order and merging ------------------------------------------------------------------------
 
 
-def test_the_inner_setting_wins(asked: Asked) -> None:
+def test_the_inner_setting_wins(asked):
     """The transport's policy < override < inner override < the request's."""
     assert asked.get() == 5
     with forbear.override(max_attempts=4):
@@ -79,15 +76,15 @@ def test_the_inner_setting_wins(asked: Asked) -> None:
     assert asked.get() == 5
 
 
-def test_a_policy_on_the_request_is_the_whole_policy(asked: Asked) -> None:
+def test_a_policy_on_the_request_is_the_whole_policy(asked):
     with forbear.override(max_attempts=2, backoff=Fixed(7.0)):
         assert asked.get(RetryPolicy(max_attempts=3, backoff=Fixed(2.0))) == 3
     assert asked.clock.sleeps == [2.0, 2.0]
 
 
-def test_what_a_request_may_say(asked: Asked) -> None:
+def test_what_a_request_may_say(asked):
     """Nothing; no fields; off; an empty set, which is not "not given"; one attempt."""
-    settings: list[Any] = [None, {}, False, {"statuses": ()}, {"max_attempts": 1}]
+    settings = [None, {}, False, {"statuses": ()}, {"max_attempts": 1}]
     sent = []
     for setting in settings:
         before = len(asked.inner.requests)
@@ -108,7 +105,7 @@ def test_a_request_that_says_nonsense_is_not_sent(asked, setting, error, message
     assert asked.inner.requests == []
 
 
-def test_an_override_concerns_every_client(asked: Asked) -> None:
+def test_an_override_concerns_every_client(asked):
     other = Asked(httpx2, forbear.httpx2, RetryPolicy(backoff=Fixed(0.5)))
     with forbear.override(max_attempts=2):
         assert (asked.get(), other.get(), asked.get()) == (2, 2, 2)
@@ -116,7 +113,7 @@ def test_an_override_concerns_every_client(asked: Asked) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_block_is_entered_with_async_with_too(asked: Asked) -> None:
+async def test_a_block_is_entered_with_async_with_too(asked):
     """As ``with``, around async code; it ends with an exception too."""
     async with forbear.override(max_attempts=2) as block:
         assert isinstance(block, forbear.engine.blocks.Override)
@@ -132,11 +129,11 @@ async def test_a_block_is_entered_with_async_with_too(asked: Asked) -> None:
 # --- decorators -------------------------------------------------------------------------------
 
 
-def test_a_decorated_function(asked: Asked) -> None:
+def test_a_decorated_function(asked):
     """Each call of it gets a block of its own, also one within another."""
 
     @forbear.override(max_attempts=2)
-    def fetch(depth: int = 0) -> list[int]:
+    def fetch(depth=0):
         """Says what it does."""
         return [asked.get(), *(fetch(depth - 1) if depth else [])]
 
@@ -146,9 +143,9 @@ def test_a_decorated_function(asked: Asked) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_decorated_coroutine_function(asked: Asked) -> None:
+async def test_a_decorated_coroutine_function(asked):
     @forbear.override(max_attempts=2)
-    async def fetch() -> int:
+    async def fetch():
         await anyio.sleep(0)
         return await asked.aget()
 
@@ -165,7 +162,7 @@ async def test_a_decorated_coroutine_function(asked: Asked) -> None:
 @pytest.mark.parametrize(
     ("outer", "inner", "left"), [(5.0, 1.0, 1.0), (5.0, 10.0, 2.0), (5.0, 0.0, 0.0)]
 )
-def test_a_nested_deadline_never_lengthens(outer: float, inner: float, left: float) -> None:
+def test_a_nested_deadline_never_lengthens(outer, inner, left):
     """It counts from where it is entered: 3 s later."""
     clock = FakeClock()
     with forbear.deadline(outer, clock=clock):
@@ -175,7 +172,7 @@ def test_a_nested_deadline_never_lengthens(outer: float, inner: float, left: flo
     assert CURRENT.get() is None
 
 
-def test_a_deadline_on_another_clock_is_carried_over_by_the_time_left() -> None:
+def test_a_deadline_on_another_clock_is_carried_over_by_the_time_left():
     outer, inner = FakeClock(), FakeClock()
     inner.advance(1_000.0)
     with forbear.deadline(5.0, clock=outer):
@@ -184,7 +181,7 @@ def test_a_deadline_on_another_clock_is_carried_over_by_the_time_left() -> None:
             assert seconds_left(inner) == pytest.approx(2.0)
 
 
-def test_calls_share_the_seconds_of_a_deadline(asked: Asked) -> None:
+def test_calls_share_the_seconds_of_a_deadline(asked):
     """Waits of 1 s under 2.5 s: three attempts, and the next call has half a second left."""
     with forbear.deadline(2.5, clock=asked.clock):
         response = asked.client.get(URL)
@@ -195,7 +192,7 @@ def test_calls_share_the_seconds_of_a_deadline(asked: Asked) -> None:
     assert asked.get() == 5
 
 
-def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked: Asked) -> None:
+def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked):
     """The transports of a test may run on a FakeClock of their own; the seconds left are the
     same.
     """
@@ -208,11 +205,11 @@ def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked: A
 
 
 @pytest.mark.anyio
-async def test_a_block_follows_tasks(asked: Asked) -> None:
+async def test_a_block_follows_tasks(asked):
     """And a task's own block is not seen outside it."""
-    found: list[int] = []
+    found = []
 
-    async def fetch() -> None:
+    async def fetch():
         found.append(await asked.aget())
         with forbear.override(max_attempts=3):
             await anyio.sleep(0)
@@ -225,7 +222,7 @@ async def test_a_block_follows_tasks(asked: Asked) -> None:
     assert found == [2, 3, 2]
 
 
-def test_a_block_does_not_follow_a_bare_thread_pool(asked: Asked) -> None:
+def test_a_block_does_not_follow_a_bare_thread_pool(asked):
     """As the documentation says; what is submitted enters a block itself, or runs in a copy of the
     context.
     """
@@ -235,7 +232,7 @@ def test_a_block_does_not_follow_a_bare_thread_pool(asked: Asked) -> None:
         assert pool.submit(forbear.override(max_attempts=3)(asked.get)).result() == 3
 
 
-def test_of_blocks_that_a_thread_inherited_those_count_that_were_not_left(asked: Asked) -> None:
+def test_of_blocks_that_a_thread_inherited_those_count_that_were_not_left(asked):
     """A worker that was started inside has them all, and a block of its own goes around the rest."""
     with ThreadPoolExecutor(1) as pool:
         with forbear.override(max_attempts=3):
@@ -249,7 +246,7 @@ def test_of_blocks_that_a_thread_inherited_those_count_that_were_not_left(asked:
     assert events.names == []
 
 
-def test_a_block_that_is_left_in_another_context_says_so_and_ends_no_other(asked: Asked) -> None:
+def test_a_block_that_is_left_in_another_context_says_so_and_ends_no_other(asked):
     """As in a dependency of FastAPI that is no coroutine: each half of it is run in a copy."""
     block = forbear.override(max_attempts=1)
     with ThreadPoolExecutor(1) as pool, forbear.override(max_attempts=2):
@@ -262,7 +259,7 @@ def test_a_block_that_is_left_in_another_context_says_so_and_ends_no_other(asked
         block.__exit__()
 
 
-def test_blocks_that_end_in_another_order_each_end_their_own(asked: Asked) -> None:
+def test_blocks_that_end_in_another_order_each_end_their_own(asked):
     """As in two generators that take turns, of which the one begun first ends first."""
     first, second = forbear.override(max_attempts=2), forbear.override(max_attempts=3)
     first.__enter__()
@@ -274,11 +271,11 @@ def test_blocks_that_end_in_another_order_each_end_their_own(asked: Asked) -> No
 
 
 @pytest.mark.anyio
-async def test_a_task_that_outlives_its_block_keeps_it(asked: Asked) -> None:
+async def test_a_task_that_outlives_its_block_keeps_it(asked):
     """``gather`` may stand outside of the block in which its tasks were made."""
     left, found = anyio.Event(), []
 
-    async def fetch() -> None:
+    async def fetch():
         await left.wait()
         found.append(await asked.aget())
 
@@ -292,7 +289,7 @@ async def test_a_task_that_outlives_its_block_keeps_it(asked: Asked) -> None:
 # --- what tests set for the process -----------------------------------------------------------
 
 
-def test_what_holds_for_a_call_is_the_blocks_and_what_a_test_says_for_the_process() -> None:
+def test_what_holds_for_a_call_is_the_blocks_and_what_a_test_says_for_the_process():
     mine, theirs = record(), record()
     assert scope_of_call() is None
     with Everywhere(listener=theirs, most_attempts=2, random=float), disabled():

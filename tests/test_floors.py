@@ -8,6 +8,7 @@ import ast
 import importlib
 import re
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ ALLOWED = {
 LIBRARIES = r"(aiohttp|httpx2?|httpcore2?|http|requests|urllib3)\b"
 DOCUMENTED = {"_asdict", "_replace", "_make", "_fields", "_field_defaults", "_getframe"}
 
-FILES: dict[str, Path] = {}  # by the module's name without "forbear."
+FILES = {}  # by the module's name without "forbear."
 for path in sorted(ROOT.rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     FILES[name.removesuffix("__init__").rstrip(".")] = path
@@ -75,26 +76,24 @@ PURE = [
     for name in FILES
     if re.match(r"(core|limits|addons)\b", name) and not re.fullmatch(ACTING, name)
 ]
-NODES: dict[str, list[ast.AST]] = {}  # of each syntax tree
-INSIDE: list[tuple[str, int, str]] = []  # importer, line, what it imports of forbear
-OUTSIDE: list[tuple[str, int, str]] = []  # and of others
+NODES = {}  # of each syntax tree
+INSIDE = []  # importer, line, what it imports of forbear
+OUTSIDE = []  # and of others
 
 
 @pytest.fixture(scope="module", autouse=True)
-def source() -> None:
+def source():
     """Read it here and not at the import: that happens in every process that collects tests."""
     for name, path in FILES.items():
         NODES[name] = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     for name in FILES:
         for line, full in imported_by(name):
             top, _, rest = full.partition(".")
-            if top == "forbear":
-                INSIDE.append((name, line, rest))
-            else:
-                OUTSIDE.append((name, line, top))
+            found, what = (INSIDE, rest) if top == "forbear" else (OUTSIDE, top)
+            found.append((name, line, what))
 
 
-def imported_by(name: str) -> list[tuple[int, str]]:
+def imported_by(name):
     """Line and full name of each module that a module imports, anywhere in it."""
     found = set()
     here = ["forbear", *name.split(".")] if name else ["forbear"]
@@ -111,12 +110,12 @@ def imported_by(name: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def height(name: str) -> int:
+def height(name):
     top = name if name == "engine.options" else name.partition(".")[0]
     return next((number for number, tops in enumerate(HEIGHTS) if top in tops), -1)
 
 
-def none_of(*faults: tuple[str, int, str]) -> None:
+def none_of(faults):
     """Fail with a line for each fault: module, line, what is wrong there."""
     told = [f"{FILES[name].relative_to(ROOT.parent)}:{line}: {what}" for name, line, what in faults]
     if told:
@@ -124,85 +123,67 @@ def none_of(*faults: tuple[str, int, str]) -> None:
 
 
 @pytest.mark.slow
-def test_the_walk_sees_imports() -> None:
+def test_the_walk_sees_imports():
     """A walk that found nothing would find no fault either."""
     pairs = {(name, imported) for name, _, imported in INSIDE + OUTSIDE}
     assert ("core.call", "core.outcome") in pairs
     assert ("httpx", "errors") in pairs  # from . import errors
     assert ("engine.clock", "anyio") in pairs  # in a function
-    none_of(*((name, 1, "has no place in HEIGHTS") for name in FILES if height(name) < 0))
+    none_of((name, 1, "has no place in HEIGHTS") for name in FILES if height(name) < 0)
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down():
     none_of(
-        *(
-            (name, line, f"imports {imported or 'forbear'}, which stands higher")
-            for name, line, imported in INSIDE
-            if height(imported) > height(name)
-        )
+        (name, line, f"imports {imported or 'forbear'}, which stands higher")
+        for name, line, imported in INSIDE
+        if height(imported) > height(name)
     )
 
 
-def test_imports_do_not_go_round() -> None:
+def test_imports_do_not_go_round():
     """No module reaches itself, not even for types: what a part sees of its port is in types.py."""
-    # A package is there before its modules, so that a module may import from its own.
-    edges = [edge for edge in INSIDE if not f"{edge[0]}.".startswith(f"{edge[2]}.")]
-    reached = {name: {to for start, _, to in edges if start == name} for name in FILES}
-    grown = True
-    while grown:
-        before = sum(map(len, reached.values()))
-        for name, reach in reached.items():
-            reached[name] = reach.union(*(reached.get(to, ()) for to in reach))
-        grown = sum(map(len, reached.values())) > before
-    none_of(
-        *(
-            (name, line, f"a ring: imports {to}")
-            for name, line, to in edges
-            if name in reached.get(to, ())
-        )
-    )
+    graph = {name: set() for name in FILES}
+    for name, _, imported in INSIDE:
+        # A package is there before its modules, so that a module may import from its own.
+        if not f"{name}.".startswith(f"{imported}."):
+            graph[name].add(imported)
+    TopologicalSorter(graph).prepare()  # a CycleError names the ring
 
 
-def test_a_module_that_needs_a_package_is_named_after_it() -> None:
+def test_a_module_that_needs_a_package_is_named_after_it():
     """So that what is needed to use it can be read off its name; core and limits need nothing."""
     none_of(
-        *(
-            (name, line, f"imports {package}")
-            for name, line, package in OUTSIDE
-            if package not in {*sys.stdlib_module_names, "__future__", *re.split(r"[._]", name)}
-            and (name in PURE or not re.fullmatch(IMPORTERS.get(package, ""), name))
-        )
+        (name, line, f"imports {package}")
+        for name, line, package in OUTSIDE
+        if package not in {*sys.stdlib_module_names, "__future__", *re.split(r"[._]", name)}
+        and (name in PURE or not re.fullmatch(IMPORTERS.get(package, ""), name))
     )
 
 
-def test_core_and_limits_depend_on_their_arguments_alone() -> None:
+def test_core_and_limits_depend_on_their_arguments_alone():
     """No clock, randomness, I/O or event loop, nothing asynchronous; and no lock in core."""
     asynchronous = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     none_of(
-        *(
-            (name, line, f"imports {package}")
-            for name, line, package in OUTSIDE
-            if name in PURE and re.fullmatch(IMPURE, package) and (name, package) not in ALLOWED
-        ),
-        *(
-            (name, node.lineno, ast.unparse(node).partition("\n")[0])
-            for name in PURE
-            for node in NODES[name]
-            if isinstance(node, asynchronous)
-            or (isinstance(node, ast.With) and name.startswith("core"))
-            or (isinstance(node, ast.Call) and re.fullmatch(IMPURE_CALLS, ast.unparse(node.func)))
-        ),
+        (name, line, f"imports {package}")
+        for name, line, package in OUTSIDE
+        if name in PURE and re.fullmatch(IMPURE, package) and (name, package) not in ALLOWED
+    )
+    none_of(
+        (name, node.lineno, ast.unparse(node).partition("\n")[0])
+        for name in PURE
+        for node in NODES[name]
+        if isinstance(node, asynchronous)
+        or (isinstance(node, ast.With) and name.startswith("core"))
+        or (isinstance(node, ast.Call) and re.fullmatch(IMPURE_CALLS, ast.unparse(node.func)))
     )
 
 
-def test_only_the_clock_reads_time_and_sleeps() -> None:
+def test_only_the_clock_reads_time_and_sleeps():
     """Everything that acts is given a clock, so that a FakeClock makes all of it instant."""
     none_of(
-        *(
-            (name, line, "imports time")
-            for name, line, package in OUTSIDE
-            if package == "time" and name != "engine.clock" and height(name) < height("testing")
-        )
+        (name, line, "imports time")
+        for name, line, package in OUTSIDE
+        if package == "time" and name != "engine.clock" and height(name) < height("testing")
     )
 
 
@@ -210,7 +191,7 @@ PRIVATE = r"_(?!_)|__class__"  # other names with two underscores are the langua
 OURS = ("self", "cls", "super()", "type(self)")
 
 
-def private_names(name: str) -> list[tuple[int, str, str]]:
+def private_names(name):
     """Line, name and text of each `x._name`, of getattr() and its like with such a name, of each
     import of one, and of what changes a class.
 
@@ -233,7 +214,7 @@ def private_names(name: str) -> list[tuple[int, str, str]]:
     return sorted(hit for hit in found if re.match(PRIVATE, hit[1]) and hit[1] not in DOCUMENTED)
 
 
-def inherited_private_names() -> set[str]:
+def inherited_private_names():
     """Private names of libraries that classes of ours override, or have from a base."""
     defined, found = set(), set()
     for node in (node for nodes in NODES.values() for node in nodes):
@@ -256,7 +237,7 @@ def inherited_private_names() -> set[str]:
     return {each for each in found if re.match("_(?!_|abc_)", each)}
 
 
-def test_nobody_reads_what_is_private_elsewhere() -> None:
+def test_nobody_reads_what_is_private_elsewhere():
     """A private name is for the class that defines it.
 
     Those of libraries stand in one list, the docstring of forbear.adapters; each is in use, and a
@@ -265,12 +246,10 @@ def test_nobody_reads_what_is_private_elsewhere() -> None:
     listed = set(re.findall(r"^    (_\w+)  +\S", forbear.adapters.__doc__ or "", re.MULTILINE))
     used = {name: private_names(name) for name in FILES}
     none_of(
-        *(
-            (name, line, text)
-            for name, hits in used.items()
-            for line, attribute, text in hits
-            if attribute not in listed
-        )
+        (name, line, text)
+        for name, hits in used.items()
+        for line, attribute, text in hits
+        if attribute not in listed
     )
     assert inherited_private_names() - listed == set(), "not in the list of private names"
     guards = (Path(__file__).parent / "adapters" / "test_private_attributes.py").read_text("utf-8")
@@ -278,22 +257,3 @@ def test_nobody_reads_what_is_private_elsewhere() -> None:
     assert listed - words == set(), "no test names these"
     texts = [path.read_text("utf-8") for name, path in FILES.items() if name != "adapters"]
     assert listed - set(re.findall(r"\w+", "\n".join(texts))) == set(), "not used"
-
-
-def test_each_port_has_what_its_protocol_names() -> None:
-    """A type checker follows the loops into each adapter; nothing is left to a base class."""
-    from forbear.adapters.aiohttp.port import AiohttpPort
-    from forbear.adapters.httpx.transport import AsyncHttpxPort, SyncHttpxPort
-    from forbear.adapters.urllib3.pool import PoolPort
-    from forbear.adapters.urllib3.requests import RequestsPort
-    from forbear.engine.port import AsyncPort, Port
-
-    set_at_construction = {"backstop", "circuit_open_error", "deadline_exceeded"}
-    for protocol, ports in (
-        (Port, (SyncHttpxPort, RequestsPort, PoolPort)),
-        (AsyncPort, (AsyncHttpxPort, AiohttpPort)),
-    ):
-        wanted = {name for name in dir(protocol) if name[0] != "_"} - set_at_construction
-        assert len(wanted) > 10
-        for port in ports:
-            assert wanted <= set(dir(port)), f"{port.__name__}: {wanted - set(dir(port))}"

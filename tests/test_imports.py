@@ -30,7 +30,7 @@ COSTLY = {
 }  # fmt: skip
 
 
-def foreign(modules: set[str]) -> set[str]:
+def foreign(modules):
     return {name for name in modules if name.partition(".")[0] not in OWN}
 
 
@@ -41,7 +41,7 @@ OWN = {*sys.stdlib_module_names, "forbear", "_missing_stdlib_info"}
 # --- import forbear ---------------------------------------------------------------------------
 
 
-def test_import_forbear_loads_itself_and_nothing_else() -> None:
+def test_import_forbear_loads_itself_and_nothing_else():
     """In a bare interpreter; and nothing costly where everything is installed."""
     assert loaded_by("import forbear", *BARE) <= {"forbear", "__future__"}
     loaded = loaded_by("import forbear")
@@ -49,13 +49,13 @@ def test_import_forbear_loads_itself_and_nothing_else() -> None:
     assert not loaded & COSTLY
 
 
-def test_every_public_name_works_without_any_third_party_package() -> None:
+def test_every_public_name_works_without_any_third_party_package():
     names = f"import forbear\nfor name in {forbear.__all__}: getattr(forbear, name)"
     assert not foreign(loaded_by(names, *BARE))
 
 
 @pytest.mark.slow
-def test_the_modules_are_attributes_of_forbear() -> None:
+def test_the_modules_are_attributes_of_forbear():
     """``import forbear`` and ``forbear.httpx.wrap`` is what people write first."""
     code = """import forbear, sys
 before = [name for name in sys.modules if name.startswith("forbear.")]
@@ -65,7 +65,7 @@ print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.r
     assert python(code) == told
 
 
-def test_from_forbear_import_star_gives_the_public_names() -> None:
+def test_from_forbear_import_star_gives_the_public_names():
     names = python(
         "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
         *BARE,
@@ -73,7 +73,7 @@ def test_from_forbear_import_star_gives_the_public_names() -> None:
     assert names.split() == sorted(forbear.__all__)
 
 
-def test_what_needs_no_client_works_in_a_bare_interpreter() -> None:
+def test_what_needs_no_client_works_in_a_bare_interpreter():
     """The lower floors, the middleware, the testing tools and what the command explains."""
     root = Path(forbear.__file__).parent
     lower = [
@@ -105,16 +105,16 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
-def to_install(extra: str) -> str:
+def to_install(extra):
     """The package is on no index: what works in a checkout, and no name that others may publish."""
     return f"pip install '.[{extra}]' in a checkout of forbear"
 
 
-def without(*packages: str) -> str:
+def without(*packages):
     return BLOCKER.format(blocked=set(packages))
 
 
-def test_an_adapter_without_its_library_names_the_extra() -> None:
+def test_an_adapter_without_its_library_names_the_extra():
     """Read as the whole traceback: what is missing, and what to type. Also as an attribute of
     forbear; and who lists those imports none.
     """
@@ -143,7 +143,7 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
-def test_an_adapter_does_not_need_the_other_library(library: str, other: str) -> None:
+def test_an_adapter_does_not_need_the_other_library(library, other):
     code = (
         without(other, other.replace("httpx", "httpcore"), "requests", "urllib3")
         + f"""
@@ -159,7 +159,7 @@ print("{other}" in sys.modules)
 
 
 @family
-def test_importing_an_adapter_loads_little_and_configures_nothing(library: str) -> None:
+def test_importing_an_adapter_loads_little_and_configures_nothing(library):
     """Nothing third-party but its library; at most three dataclasses, of which a frozen one costs
     half a millisecond; no handler is installed, no level set, nothing written.
     """
@@ -186,7 +186,7 @@ print(*sorted(set(sys.modules) - before))
     assert not set(loaded.split()) & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
 
 
-def test_an_option_loads_no_feature_but_its_own() -> None:
+def test_an_option_loads_no_feature_but_its_own():
     """Whoever names a client lets in no more than who does not, but for the checks."""
     features = {f"forbear.{module}" for module in settings.ADDONS.values()}
     make = "RetryTransport(name='orders', clock=SystemClock(), on_event=[], resume=False, {})"
@@ -198,7 +198,7 @@ def test_an_option_loads_no_feature_but_its_own() -> None:
     assert own & features == {"forbear.addons.pacing"}
 
 
-def test_contact_without_email_validator_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contact_without_email_validator_names_the_extra(monkeypatch):
     from forbear.httpx import RetryTransport
 
     monkeypatch.setitem(sys.modules, "email_validator", None)

@@ -6,7 +6,6 @@ adapters/test_messages.py.
 """
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -63,11 +62,11 @@ INF, NAN = float("inf"), float("nan")
 class Hours:
     """A schedule of another library's shape."""
 
-    def delay(self, attempt: int) -> float:
+    def delay(self, attempt):
         return 3600.0 * attempt
 
 
-POLICY: Rows = [
+POLICY = [
     ({"max_attempts": 0}, ValueError,
         "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
     ({"max_attempts": -3}, ValueError, "max_attempts must be at least 1, got -3"),
@@ -147,7 +146,7 @@ POLICY: Rows = [
         "RetryPolicy has no field 'wood'; its fields are max_attempts, backoff,"),
 ]  # fmt: skip
 
-EXPONENTIAL: Rows = [
+EXPONENTIAL = [
     ({"base": -1}, ValueError, "base must be at least 0 and finite, got -1"),
     ({"base": NAN}, ValueError, "base must be at least 0 and finite, got nan"),
     ({"base": "1"}, TypeError, "base must be a number of seconds, got '1'"),
@@ -168,7 +167,7 @@ EXPONENTIAL: Rows = [
     ({"fast_first": -0.1}, ValueError, "fast_first must be at least 0 and finite, got -0.1"),
 ]  # fmt: skip
 
-KEYS: Rows = [
+KEYS = [
     ({"header": ""}, ValueError,
         "got an empty one; write the name alone"),
     ({"header": "Idempotency Key"}, ValueError, "got ' ' after 'Idempotency'"),
@@ -213,7 +212,7 @@ KEYS: Rows = [
     ({"headers": "X-Key"}, TypeError, "headers"),
 ]  # fmt: skip
 
-BUDGET: Rows = [
+BUDGET = [
     ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
     ({"ratio": 10}, ValueError,
         "ratio must be at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
@@ -229,7 +228,7 @@ BUDGET: Rows = [
     ({"scope": lambda: "x"}, TypeError, "scope must be a function of (request), "),
 ]  # fmt: skip
 
-BREAKER: Rows = [
+BREAKER = [
     ({"consecutive_failures": 0}, ValueError, "consecutive_failures must be at least 1, got 0"),
     ({"failure_rate": None}, ValueError, "give consecutive_failures= or failure_rate="),
     ({"failure_rate": 0}, ValueError, "failure_rate must be above 0 and at most 1, got 0"),
@@ -242,7 +241,7 @@ BREAKER: Rows = [
     ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),
 ]
 
-HEDGE: Rows = [
+HEDGE = [
     ({"quantile": 0.4}, ValueError, "quantile must be at least 0.5, got 0.4"),
     ({"quantile": 1}, ValueError, "quantile must be below 1, got 1"),
     ({"quantile": True}, TypeError, "quantile must be a number"),
@@ -259,7 +258,7 @@ HEDGE: Rows = [
     ({"keyed": 1}, TypeError, "keyed must be True or False"),
 ]
 
-ORIGINS: Rows = [
+ORIGINS = [
     ((["https://a"],), ValueError, "at least two, got 1"),
     ((["https://a", "https://A:443"],), ValueError, "must differ, got https://a:443 twice"),
     ((["https://a", "https://b/v1"],), ValueError, "a path"),
@@ -269,7 +268,7 @@ ORIGINS: Rows = [
         "choose must be one of 'first', 'round-robin', got 'random'"),
 ]  # fmt: skip
 
-MIDDLEWARE: Rows = [
+MIDDLEWARE = [
     ({"deadline": -1}, ValueError, "deadline must be at least 0 and finite, got -1; use None for"),
     ({"deadline": "2"}, TypeError, "deadline must be a number of seconds, got '2'"),
     ({"margin": -1}, ValueError, "margin must be at least 0"),
@@ -280,7 +279,7 @@ MIDDLEWARE: Rows = [
     ({"app": None}, TypeError, "goes around an application, got None"),
 ]
 
-OVERRIDE: Rows = [
+OVERRIDE = [
     ({"max_attempts": 0}, ValueError, "use max_attempts=1 to send once"),
     ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
     ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
@@ -289,7 +288,7 @@ OVERRIDE: Rows = [
     ({"statuses": 503}, TypeError, "statuses must be a set"),
 ]
 
-NEVER_NEGATIVE: Rows = [  # of seconds that are neither "no limit" nor left out
+NEVER_NEGATIVE = [  # of seconds that are neither "no limit" nor left out
     *(((seconds,), ValueError, f"must be at least 0 and finite, got {seconds}")
         for seconds in (-1, INF, NAN)),
     *(((seconds,), TypeError, f"must be a number of seconds, got {seconds!r}")
@@ -297,7 +296,7 @@ NEVER_NEGATIVE: Rows = [  # of seconds that are neither "no limit" nor left out
 ]  # fmt: skip
 
 KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-SERIALIZE: Rows = [
+SERIALIZE = [
     *(((key,), TypeError, f"got {type(key).__name__}") for key in (None, 17, b"abc")),
     ((" a",), ValueError, 'style="sf-string"'),
     (("k" * 256,), ValueError, "at most 255 characters, got 256"),
@@ -314,7 +313,7 @@ SERIALIZE: Rows = [
         "UUID of zeros; use "),
 ]  # fmt: skip
 
-SCHEDULE: Rows = [
+SCHEDULE = [
     ((RetryPolicy(), [0.5]), TypeError,
         "wait 1 must be a pair of seconds such as (0, 0.5), got 0.5"),
     ((RetryPolicy(), [(0, 1), (0, 1, 2)]), TypeError,
@@ -325,7 +324,7 @@ SCHEDULE: Rows = [
     ((3, []), TypeError, "policy must be a RetryPolicy, got int"),
 ]  # fmt: skip
 
-ANSWER: Rows = [  # of the test kit
+ANSWER = [  # of the test kit
     ({"step": "reset", "json": 1}, ValueError, "no response"),
     ({"step": "hang", "headers": {"A": "b"}}, ValueError, "no response"),
     ({"step": 200, "json": 1, "text": "1"}, ValueError, "one of json=, text= and body="),
@@ -335,7 +334,7 @@ ANSWER: Rows = [  # of the test kit
     ({"step": "nonsense"}, ValueError, "unknown step"),
 ]
 
-SCRIPT: Rows = [
+SCRIPT = [
     (([],), ValueError, "a script needs at least one step, such as 200"),
     ((["timeout"],), ValueError, "unknown step 'timeout'; errors are connect_error, con"),
 ]
@@ -352,7 +351,7 @@ class Late(Forgetful):
 
     quiet = True
 
-    def refresh_token(self, token: Any, failure: Any, now: float) -> None: ...
+    def refresh_token(self, token, failure, now): ...
 
 
 AB = ["https://a", "https://b"]
@@ -370,7 +369,7 @@ SHOWN = {
     "origins": 'Origins(["https://a", "https://b"])',
     "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
-OPTIONS: Rows = [  # of every transport
+OPTIONS = [  # of every transport
     *(({name: cls}, TypeError, f"{name} was given the class {cls.__name__}: write {name}={code}")
         for name, (cls, code) in OBJECTS.items()),
     *(({name: True}, TypeError, f": write {name}={SHOWN.get(name, code)}")
@@ -408,7 +407,7 @@ OPTIONS: Rows = [  # of every transport
     ({"strategy": Forgetful()}, TypeError, "strategy has no attribute quiet"),
 ]  # fmt: skip
 
-PREFETCH: Rows = [
+PREFETCH = [
     (
         {"prefetch": value},
         ValueError,
@@ -423,25 +422,25 @@ NO_PREFETCH = forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager
 MIDDLEWARES = forbear.asgi.RetryContextMiddleware, forbear.wsgi.RetryContextMiddleware
 
 
-def around(middleware: Any) -> Callable[..., Any]:
+def around(middleware):
     return lambda app=print, **options: middleware(app, **options)
 
 
-def a_generator() -> Any:
+def a_generator():
     yield
 
 
-async def an_async_generator() -> Any:
+async def an_async_generator():
     yield
 
 
-def from_httpx_retries(**changes: Any) -> RetryPolicy:
+def from_httpx_retries(**changes):
     """Convert what an httpx_retries.Retry refuses itself, but a subclass may not."""
     theirs = type("Theirs", (), {**vars(httpx_retries.Retry(3)), **changes})
-    return RetryPolicy.from_httpx_retries(theirs())  # type: ignore[arg-type]
+    return RetryPolicy.from_httpx_retries(theirs())
 
 
-TABLE: list[tuple[Callable[..., Any], Rows]] = [
+TABLE = [
     (RetryPolicy, POLICY),
     (RetryPolicy().replace, POLICY),
     (RetryPolicy().for_vendors, [(("google", "acme"), ValueError,
@@ -573,17 +572,17 @@ def test_what_is_wrong_is_told_with_what_to_write(make, rows):
         assert "hunter2" not in told
 
 
-def import_from(module: str, name: str) -> None:
+def import_from(module, name):
     exec(f"from {module} import {name}")
 
 
-def mount_late() -> None:
+def mount_late():
     session = requests.Session()
     session.mount("https://api.example.com", forbear.requests.RetryAdapter())
     forbear.requests.mount(session)
 
 
-GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other libraries write first
+GUESSES = [  # what users of other libraries write first
     (lambda: RetryPolicy(respect_retry_after=False), "write hints='ignore'"),
     (lambda: forbear.httpx.wrap(httpx.Client(), retry=False),
         'RetryPolicy(max_attempts=1) (for one request of httpx: extensions={"forbear": False}'),
@@ -619,7 +618,7 @@ GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other librarie
 
 
 @pytest.mark.parametrize(("guess", "message"), GUESSES, ids=[message for _, message in GUESSES])
-def test_a_wrong_guess_is_told_the_right_code(guess: Callable[[], Any], message: str) -> None:
+def test_a_wrong_guess_is_told_the_right_code(guess, message):
     with pytest.raises((TypeError, ValueError, ImportError)) as caught:
         guess()
     assert message in str(caught.value)
@@ -631,7 +630,7 @@ def test_a_wrong_guess_is_told_the_right_code(guess: Callable[[], Any], message:
     StandardStrategy, CircuitBreaker, ConcurrencyLimit, EventStreams, Hedge, Origins, Pacing,
     RetryGate, *MIDDLEWARES, forbear.deadline,
 ])  # fmt: skip
-def test_an_unknown_argument_is_told_what_there_is(make: Any) -> None:
+def test_an_unknown_argument_is_told_what_there_is(make):
     """``help()`` still shows the arguments, and a call without one that is needed Python's words."""
     names = list(inspect.signature(make).parameters)
     needed = [
@@ -645,15 +644,15 @@ def test_an_unknown_argument_is_told_what_there_is(make: Any) -> None:
     assert listed in str(caught.value)
 
 
-def test_the_options_that_a_message_knows_are_those_that_there_are() -> None:
+def test_the_options_that_a_message_knows_are_those_that_there_are():
     assert {*settings.DEFAULTS, "prefetch"} == migration.OPTIONS
 
 
-def test_a_long_value_does_not_drown_the_message() -> None:
+def test_a_long_value_does_not_drown_the_message():
     with pytest.raises(TypeError) as caught:
-        RetryPolicy(statuses="5" * 10_000)  # type: ignore[arg-type]
+        RetryPolicy(statuses="5" * 10_000)
     assert len(str(caught.value)) < 200
 
 
-def test_every_field_of_a_policy_has_a_value_that_is_refused() -> None:
+def test_every_field_of_a_policy_has_a_value_that_is_refused():
     assert set(RetryPolicy.FIELDS) <= {name for fields, _, _ in POLICY for name in fields}

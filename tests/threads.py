@@ -2,19 +2,17 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 
-def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+def in_threads(count, work):
     """Run ``work(n)`` in so many threads at once; return what each returned, or raise what the
     first one raised.
     """
     start = threading.Barrier(count)
 
-    def run(n: int) -> Any:
+    def run(n):
         start.wait(30)
         return work(n)
 
@@ -23,7 +21,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 @contextmanager
-def hasty() -> Iterator[None]:
+def hasty():
     """Let threads give way to each other as often as they can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

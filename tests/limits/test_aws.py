@@ -9,12 +9,11 @@ cost; a success brings back what its last retry has cost, or 1.
 
 import copy
 import pickle
-from typing import Any
 
 import pytest
 
 from forbear import Exponential, Fixed, Reason
-from forbear.strategies import AwsStandard, Failure, RetryRefused, RetryStrategy, TokenBucket
+from forbear.strategies import AwsStandard, RetryRefused, TokenBucket
 
 from ..failures import RESET, TIMEOUT, answer
 from ..threads import hasty, in_threads
@@ -22,11 +21,11 @@ from ..threads import hasty, in_threads
 A = "http://a:80"
 
 
-def a_strategy(capacity: float = 500, **fields: Any) -> AwsStandard:
+def a_strategy(capacity=500, **fields):
     return AwsStandard(**{"bucket": TokenBucket(capacity), "random": lambda: 1.0, **fields})
 
 
-def run(strategy: RetryStrategy, *outcomes: int | Failure) -> tuple[int, Reason | None]:
+def run(strategy, *outcomes):
     """One call as the core makes it; attempts sent, and why it gave up."""
     token = strategy.acquire_initial_token(A, 0.0)
     for outcome in outcomes:
@@ -76,7 +75,7 @@ EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
     # 500 is all there can be
     pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
 ])  # fmt: skip
-def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None:
+def test_standard(capacity, most, calls, left):
     strategy = a_strategy(capacity, max_attempts=most)
     for outcomes, attempts, reason in calls:
         assert run(strategy, *outcomes) == (attempts, reason)
@@ -87,7 +86,7 @@ def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None
 # --- waits ------------------------------------------------------------------------------------
 
 
-def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
+def waits(strategy, *failures):
     token, found = strategy.acquire_initial_token(A, 0.0), []
     assert token.delay == 0.0
     for failure in failures:
@@ -104,7 +103,7 @@ def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
     pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
     pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
 ])  # fmt: skip
-def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, source: str) -> None:
+def test_the_servers_word_is_obeyed_in_full(failure, delay, source):
     strategy = a_strategy()
     token = strategy.acquire_initial_token(A, 0.0)
     token.attempts = 1
@@ -131,9 +130,9 @@ def test_it_refuses_before_it_takes(failure, latest, attempts, reason, delay):
 
 
 @pytest.mark.parametrize("wait", [-1.0, float("nan")])
-def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(wait: float) -> None:
+def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(wait):
     class Nonsense:
-        def delay(self, attempt: int, previous: float, random: Any) -> float:
+        def delay(self, attempt, previous, random):
             return wait
 
     strategy = a_strategy(backoff=Nonsense())
@@ -147,14 +146,14 @@ def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(w
 # --- the bucket -------------------------------------------------------------------------------
 
 
-def test_a_wait_that_ends_with_the_deadline_and_the_first_of_a_decorrelated_schedule() -> None:
+def test_a_wait_that_ends_with_the_deadline_and_the_first_of_a_decorrelated_schedule():
     strategy = a_strategy(backoff=Exponential(base=0.05, cap=20.0, jitter="decorrelated"))
     token = strategy.acquire_initial_token(A, 0.0)
     token.attempts = 1
     assert strategy.refresh_token(token, RESET, 0.0, latest=3 * 0.05).delay == 3 * 0.05
 
 
-def test_quiet_is_a_full_bucket() -> None:
+def test_quiet_is_a_full_bucket():
     """Only then would a success bring nothing."""
     bucket = TokenBucket(20)
     strategy = a_strategy(bucket=bucket)
@@ -171,7 +170,7 @@ def test_quiet_is_a_full_bucket() -> None:
 
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
-def test_both_ends_are_idempotent(first: str, second: str) -> None:
+def test_both_ends_are_idempotent(first, second):
     """500 - 14 - 5. Cancelled before the second retry was sent: 5 back. Succeeded: its 5 back too,
     since a success brings what the last retry has cost.
     """
@@ -187,7 +186,7 @@ def test_both_ends_are_idempotent(first: str, second: str) -> None:
     assert strategy.bucket.tokens == 486
 
 
-def test_32_threads_never_overspend() -> None:
+def test_32_threads_never_overspend():
     """500 buys 35 retries at 14, and 10 are left: not one more, whoever comes first."""
     bucket = TokenBucket()
     with hasty():
@@ -200,12 +199,12 @@ def test_32_threads_never_overspend() -> None:
 TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
 
 
-def middle() -> float:
+def middle():
     return 0.5
 
 
 @pytest.mark.parametrize("twin_of", TWINS[1:], ids=["deepcopy", "pickle"])
-def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of: Any) -> None:
+def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of):
     """For an adapter that is pickled with its session, and sent to another process."""
     strategy = AwsStandard(
         max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle
@@ -217,7 +216,7 @@ def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of: Any) -> None:
     assert 0.0 <= waits(twin_of(AwsStandard()), RESET)[0] <= 0.05
 
 
-def test_repr_is_one_line_of_state() -> None:
+def test_repr_is_one_line_of_state():
     strategy = a_strategy()
     assert run(strategy, 500, 500, 200) == (3, None)
     assert repr(strategy) == "<AwsStandard max_attempts=3 <TokenBucket 486/500>>"

@@ -3,17 +3,12 @@ copies do to it.
 """
 
 import re
-from typing import Any
 
 import pytest
 
 from forbear import CircuitBreaker
 from forbear.addons import breaker as circuit
-from forbear.addons.breaker import (
-    TRANSITIONS,
-    CircuitState,
-    Transition,
-)
+from forbear.addons.breaker import TRANSITIONS, CircuitState
 
 A, B = "http://a:80", "http://b:80"
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -21,26 +16,22 @@ NOW = 1_000.0
 FADE, LONGEST_HINT, MOST_ORIGINS = 600, 3_600, 1_024  # seconds; of them
 
 
-def a_breaker(consecutive: int | None = 2, **fields: Any) -> CircuitBreaker:
+def a_breaker(consecutive=2, **fields):
     return CircuitBreaker(consecutive, **{"failure_rate": None, "open_for": 10.0, **fields})
 
 
-def fail(
-    breaker: CircuitBreaker, now: float = NOW, times: int = 1, origin: str = A, **fields: Any
-) -> Transition | None:
+def fail(breaker, now=NOW, times=1, origin=A, **fields):
     edge = None
     for _ in range(times):
         edge = breaker.record(origin, failed=True, **{"sent_at": now, "now": now, **fields})
     return edge
 
 
-def succeed(
-    breaker: CircuitBreaker, now: float = NOW, origin: str = A, **fields: Any
-) -> Transition | None:
+def succeed(breaker, now=NOW, origin=A, **fields):
     return breaker.record(origin, failed=False, **{"sent_at": now, "now": now, **fields})
 
 
-def opened(breaker: CircuitBreaker, now: float = NOW, origin: str = A) -> CircuitBreaker:
+def opened(breaker, now=NOW, origin=A):
     while breaker.state(origin, now) is not OPEN:
         fail(breaker, now, origin=origin)
     return breaker
@@ -49,7 +40,7 @@ def opened(breaker: CircuitBreaker, now: float = NOW, origin: str = A) -> Circui
 # --- the table --------------------------------------------------------------------------------
 
 
-def test_the_table_in_words_is_the_table_that_runs() -> None:
+def test_the_table_in_words_is_the_table_that_runs():
     """Read off the docstring, row by row."""
     text = circuit.__doc__ or ""
     states = {"closed": CLOSED, "open": OPEN, "half-open": HALF_OPEN}
@@ -61,7 +52,7 @@ def test_the_table_in_words_is_the_table_that_runs() -> None:
     } == TRANSITIONS
 
 
-def test_a_whole_round() -> None:
+def test_a_whole_round():
     """closed → open after two failures → half-open after 10 s → closed by a probe; each edge told
     once.
     """
@@ -88,7 +79,7 @@ def test_the_time_open_is_random_so_that_a_fleet_does_not_probe_in_step(draw, op
 # --- while open -------------------------------------------------------------------------------
 
 
-def test_it_is_open_for_twice_as_long_after_a_probe_failed() -> None:
+def test_it_is_open_for_twice_as_long_after_a_probe_failed():
     """10, then 20; and 10 again after it was closed."""
     breaker = opened(a_breaker())
     now, waits = NOW, []
@@ -103,26 +94,26 @@ def test_it_is_open_for_twice_as_long_after_a_probe_failed() -> None:
     assert opened(breaker, now).refused_for(A, now) == 10
 
 
-def test_a_hint_before_a_success_is_forgotten() -> None:
+def test_a_hint_before_a_success_is_forgotten():
     breaker = a_breaker()
     fail(breaker, hint=500.0)
     succeed(breaker)
     assert opened(breaker).refused_for(A, NOW) == 10
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_also_while_its_circuit_is_open() -> None:
+def test_a_server_that_asks_for_a_pause_gets_it_also_while_its_circuit_is_open():
     breaker = opened(a_breaker())
     assert fail(breaker, NOW + 1, hint=30.0) is None  # of an attempt that was under way
     assert breaker.refused_for(A, NOW + 1) == 30
 
 
-def test_no_server_can_switch_itself_off_for_ever() -> None:
+def test_no_server_can_switch_itself_off_for_ever():
     breaker = a_breaker(1)
     fail(breaker, hint=2_147_483_648.0)
     assert breaker.refused_for(A, NOW) == LONGEST_HINT
 
 
-def test_what_was_sent_before_the_last_transition_counts_no_more() -> None:
+def test_what_was_sent_before_the_last_transition_counts_no_more():
     """Slow timeouts of the outage arrive after the circuit has closed: they must not open it
     again.
     """
@@ -138,7 +129,7 @@ def test_what_was_sent_before_the_last_transition_counts_no_more() -> None:
 # --- half-open --------------------------------------------------------------------------------
 
 
-def test_a_forgotten_probe_gives_way() -> None:
+def test_a_forgotten_probe_gives_way():
     """Its holder is gone: after a minute another one is let through, and what the first says is
     void.
     """
@@ -155,11 +146,11 @@ def test_a_forgotten_probe_gives_way() -> None:
 # --- the rate ---------------------------------------------------------------------------------
 
 
-def a_rate(**fields: Any) -> CircuitBreaker:
+def a_rate(**fields):
     return a_breaker(None, **{"failure_rate": 0.5, "window": 10.0, "minimum_calls": 4, **fields})
 
 
-def test_the_window_slides() -> None:
+def test_the_window_slides():
     """Three failures in a second; ten seconds later they are out, and one more is 1 of 1."""
     breaker = a_rate(minimum_calls=1, failure_rate=1.0)
     succeed_first = a_rate(minimum_calls=4, failure_rate=0.5)
@@ -168,7 +159,7 @@ def test_the_window_slides() -> None:
     assert fail(breaker) is not None
 
 
-def test_calls_that_have_left_the_window_are_in_its_rate_no_more() -> None:
+def test_calls_that_have_left_the_window_are_in_its_rate_no_more():
     """1 of 3, then 2 of 5; ten seconds after the first 1 of 2, 2 of 3, 3 of 4: with those that
     have left it would be 4 of 7.
     """
@@ -181,7 +172,7 @@ def test_calls_that_have_left_the_window_are_in_its_rate_no_more() -> None:
     assert fail(breaker, NOW + 10) == (A, CLOSED, OPEN, 0, 0.75, 10.0)
 
 
-def test_the_window_closes_when_its_last_failure_has_left() -> None:
+def test_the_window_closes_when_its_last_failure_has_left():
     breaker = a_rate()
     fail(breaker, NOW)
     for second in range(9):
@@ -194,7 +185,7 @@ def test_the_window_closes_when_its_last_failure_has_left() -> None:
 # --- observe ----------------------------------------------------------------------------------
 
 
-def test_observing_refuses_nothing_and_tells_everything() -> None:
+def test_observing_refuses_nothing_and_tells_everything():
     breaker = opened(a_breaker(mode="observe"))
     assert breaker.state(A, NOW) is OPEN
     assert breaker.admit(A, NOW) == (0, 0.0, None)
@@ -209,7 +200,7 @@ def test_observing_refuses_nothing_and_tells_everything() -> None:
 # --- what is kept -----------------------------------------------------------------------------
 
 
-def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down() -> None:
+def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down():
     breaker = a_breaker()
     fail(breaker)
     breaker.admit(B, NOW + FADE - 1)
@@ -219,7 +210,7 @@ def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down() ->
     assert fail(breaker, NOW + FADE) is None  # the count began anew
 
 
-def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
+def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe():
     """It is open for 30 s; whoever asks after that begins the time anew."""
     breaker = opened(CircuitBreaker(1, open_for=30))
     assert breaker.state(A, NOW + 29) is OPEN
@@ -233,7 +224,7 @@ def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
     assert breaker.state(A, NOW + 30 + 2 * FADE - 1) is CLOSED
 
 
-def test_it_knows_whether_any_circuit_is_not_closed() -> None:
+def test_it_knows_whether_any_circuit_is_not_closed():
     """Retries ask nothing else while all are: it has to be right after each way a circuit goes."""
     breaker = a_breaker()
     fail(breaker)
@@ -251,7 +242,7 @@ def test_it_knows_whether_any_circuit_is_not_closed() -> None:
     assert (breaker.is_closed, breaker.quiet) == (True, False)  # A was used least recently
 
 
-def test_the_origins_kept_are_bounded() -> None:
+def test_the_origins_kept_are_bounded():
     """The least recently used go first, and are closed again."""
     breaker = opened(a_breaker())
     opened(breaker, origin=B)
@@ -264,7 +255,7 @@ def test_the_origins_kept_are_bounded() -> None:
     assert len(breaker._circuits) == MOST_ORIGINS
 
 
-def test_a_child_does_not_hold_the_permits_of_its_parent() -> None:
+def test_a_child_does_not_hold_the_permits_of_its_parent():
     """test_locks.py forks; this is what runs in the child."""
     breaker = opened(a_breaker())
     assert breaker.admit(A, NOW + 10).permit

@@ -1,7 +1,5 @@
 """RetryBudget: the arithmetic, the edges of quiet, and what threads, forks and copies do to it."""
 
-from typing import Any
-
 import pytest
 
 from forbear import RetryBudget
@@ -13,11 +11,11 @@ from ..threads import hasty, in_threads
 A, B = "http://a:80", "http://b:80"
 
 
-def a_budget(**fields: Any) -> RetryBudget:
+def a_budget(**fields):
     return RetryBudget(**{"ratio": 0.25, "floor_per_second": 2.0, "burst": 10, **fields})
 
 
-def drained(budget: RetryBudget, scope: str = A, now: float = 0.0) -> RetryBudget:
+def drained(budget, scope=A, now=0.0):
     while budget.spend(scope, 1.0, now):
         pass
     return budget
@@ -26,7 +24,7 @@ def drained(budget: RetryBudget, scope: str = A, now: float = 0.0) -> RetryBudge
 # --- arithmetic -------------------------------------------------------------------------------
 
 
-def test_time_that_goes_back_takes_nothing_and_gives_nothing() -> None:
+def test_time_that_goes_back_takes_nothing_and_gives_nothing():
     """Threads read the clock before they get the lock: instants may arrive out of order."""
     budget = drained(a_budget(), now=10.0)
     assert not budget.spend(A, 1.0, 5.0)
@@ -38,7 +36,7 @@ def test_time_that_goes_back_takes_nothing_and_gives_nothing() -> None:
 # --- scopes -----------------------------------------------------------------------------------
 
 
-def test_scope_transport_is_one_bucket_for_all() -> None:
+def test_scope_transport_is_one_bucket_for_all():
     budget = drained(a_budget(scope="transport"), A)
     assert not budget.spend(B, 1.0, 0.0)
     for _ in range(4):
@@ -48,7 +46,7 @@ def test_scope_transport_is_one_bucket_for_all() -> None:
     assert budget.tokens(A, 0.0) == 2.0
 
 
-def test_state_is_bounded_and_the_least_recently_used_goes_first() -> None:
+def test_state_is_bounded_and_the_least_recently_used_goes_first():
     """A crawler that meets a million hosts does not grow without end."""
     assert MOST_SCOPES == 1_024
     budget = a_budget(ratio=0, floor_per_second=0)
@@ -64,15 +62,15 @@ def test_state_is_bounded_and_the_least_recently_used_goes_first() -> None:
     assert len(budget._buckets) == MOST_SCOPES
 
 
-def same_url(request: Request) -> str:
+def same_url(request):
     return request.url
 
 
-def scope_for(budget: RetryBudget, path: str) -> str:
+def scope_for(budget, path):
     return scope_of(budget.scope, Request("GET", A, target=path))
 
 
-def test_a_function_says_who_shares_a_bucket() -> None:
+def test_a_function_says_who_shares_a_bucket():
     """One retry per 30 seconds for the same URL, whatever other URLs do."""
     budget = RetryBudget(ratio=0, floor_per_second=1 / 30, burst=1, scope=same_url)
     one, two = scope_for(budget, "/1"), scope_for(budget, "/2")
@@ -85,18 +83,18 @@ def test_a_function_says_who_shares_a_bucket() -> None:
     assert budget.tokens(two, 40.0) == 1
 
 
-def test_what_answers_no_text_is_a_type_error() -> None:
+def test_what_answers_no_text_is_a_type_error():
     with pytest.raises(TypeError, match="scope must return text, got NoneType"):
-        scope_for(RetryBudget(scope=lambda request: None), "/")  # type: ignore[arg-type, return-value]
+        scope_for(RetryBudget(scope=lambda request: None), "/")
 
 
-def test_text_that_compares_as_it_likes_is_compared_as_text() -> None:
+def test_text_that_compares_as_it_likes_is_compared_as_text():
     """Nothing of a user's runs while the lock is held."""
 
     class Odd(str):
         __slots__ = ()
 
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, other):
             raise AssertionError
 
         __hash__ = str.__hash__
@@ -110,7 +108,7 @@ def test_text_that_compares_as_it_likes_is_compared_as_text() -> None:
 # --- quiet ------------------------------------------------------------------------------------
 
 
-def test_quiet_again_when_time_alone_has_filled_it() -> None:
+def test_quiet_again_when_time_alone_has_filled_it():
     """3 tokens missing at 2 a second: a second and a half."""
     budget = a_budget()
     for _ in range(3):
@@ -121,7 +119,7 @@ def test_quiet_again_when_time_alone_has_filled_it() -> None:
     assert budget.quiet
 
 
-def test_a_bucket_that_fills_soon_does_not_fill_the_others() -> None:
+def test_a_bucket_that_fills_soon_does_not_fill_the_others():
     """A is full after 5 s, B after half a second: at 1 s A has the 2 tokens that time has added."""
     budget = drained(a_budget(), A)
     assert budget.spend(B, 1.0, 0.0)
@@ -133,7 +131,7 @@ def test_a_bucket_that_fills_soon_does_not_fill_the_others() -> None:
 # --- threads ----------------------------------------------------------------------------------
 
 
-def test_64_threads_never_overspend() -> None:
+def test_64_threads_never_overspend():
     """failsafe-go checks and then adds, so N racers all pass; here exactly the burst passes."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=500)
     with hasty():
@@ -142,12 +140,12 @@ def test_64_threads_never_overspend() -> None:
     assert budget.tokens(A, 0.0) == 0
 
 
-def test_64_threads_lose_no_token() -> None:
+def test_64_threads_lose_no_token():
     """Spent, refunded and deposited at once: what is left is what the sums say."""
     budget = RetryBudget(ratio=1, floor_per_second=0, burst=100_000)
     assert budget.spend(A, 50_000.0, 0.0)
 
-    def work(n: int) -> None:
+    def work(n):
         for _ in range(50):
             assert budget.spend(A, 1.0, 0.0)
             assert budget.spend(A, 1.0, 0.0)

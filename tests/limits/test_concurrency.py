@@ -1,7 +1,6 @@
 """ConcurrencyLimit: slots, the queue, what is learned; with numbers alone."""
 
 from math import inf
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,8 +13,7 @@ from forbear.addons.hedge import take_for_hedge
 from forbear.core.call import IN_QUEUE, PREPARED_FOR, STORY, Call
 from forbear.core.request import Request
 from forbear.engine.settings import limits_of
-from forbear.limits.limits import Limits
-from forbear.strategies import Failure, RetryRefused
+from forbear.strategies import RetryRefused
 
 from .. import failures
 
@@ -30,27 +28,27 @@ STARTING, EACH, SILENCE = 0.5, 0.05, 0.2
 class Woken:
     """A call in the queue, which notes that it was woken."""
 
-    def __init__(self, limit: ConcurrencyLimit, key: str = A, now: float = NOW) -> None:
+    def __init__(self, limit, key=A, now=NOW):
         self.slot = Slot(limit, key, now)
         self.times = 0
         self.slot.wake = self.wake
         self.found = limit.enter(self.slot, key, now)
 
-    def wake(self) -> None:
+    def wake(self):
         self.times += 1
 
 
-def fill(limit: ConcurrencyLimit, count: int, key: str = A, now: float = NOW) -> list[Woken]:
+def fill(limit, count, key=A, now=NOW):
     return [Woken(limit, key, now) for _ in range(count)]
 
 
-def answer(limit: ConcurrencyLimit, one: Woken, sent_at: float, now: float) -> None:
+def answer(limit, one, sent_at, now):
     assert one.slot.scope is not None
     one.slot.scope.good(sent_at, now - sent_at, limit.most or inf)
     one.slot.free()
 
 
-def test_who_leaves_the_queue_is_passed_over() -> None:
+def test_who_leaves_the_queue_is_passed_over():
     limit = ConcurrencyLimit(1, adaptive=False)
     first, second, third = fill(limit, 3)
     second.slot.free()
@@ -61,11 +59,11 @@ def test_who_leaves_the_queue_is_passed_over() -> None:
     assert (limit.in_flight(), limit.waiting()) == (0, 0)
 
 
-def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next() -> None:
+def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next():
     limit = ConcurrencyLimit(1, adaptive=False)
     first, second, third = fill(limit, 3)
 
-    def closed() -> None:
+    def closed():
         raise RuntimeError("Event loop is closed")
 
     second.slot.wake = closed
@@ -74,14 +72,14 @@ def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next() -> None:
     assert limit.in_flight() == 1
 
 
-def test_a_full_queue_refuses() -> None:
+def test_a_full_queue_refuses():
     limit = ConcurrencyLimit(1, adaptive=False, max_waiting=1)
     assert [one.found for one in fill(limit, 3)] == [True, False, None]
     assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
 
 
 @pytest.mark.parametrize("comes_next", ["reads", "enters", "asks", "is throttled"])
-def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next: str) -> None:
+def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next):
     """The garbage collector may run in any line, also of a thread that holds the lock. Whoever comes
     next, of any scope, enters what it gave back into the books.
     """
@@ -102,7 +100,7 @@ def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next: str) -> None
     assert second.times == 1
 
 
-def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
+def test_half_of_start_goes_at_once_and_the_rest_with_time():
     """One after the other, because a server that takes a second has said nothing by then."""
     limit = ConcurrencyLimit(start=20)
     waiting = [one for one in fill(limit, 30) if not one.found]
@@ -117,7 +115,7 @@ def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
     assert limit.ask(waiting[10].slot, NOW + STARTING + 10) > 1
 
 
-def test_a_call_that_asks_wakes_those_whose_turn_it_is_and_not_itself() -> None:
+def test_a_call_that_asks_wakes_those_whose_turn_it_is_and_not_itself():
     """They would sleep on for seconds; it is awake."""
     limit = ConcurrencyLimit(start=4)
     first, last = fill(limit, 4)[2:]
@@ -127,7 +125,7 @@ def test_a_call_that_asks_wakes_those_whose_turn_it_is_and_not_itself() -> None:
     assert (first.times, last.times) == (1, 0)
 
 
-def test_a_throttle_takes_three_of_ten_once_per_round_trip() -> None:
+def test_a_throttle_takes_three_of_ten_once_per_round_trip():
     limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 20)
     limit.ask(sent[-1].slot, NOW + STARTING + 1)
@@ -139,7 +137,7 @@ def test_a_throttle_takes_three_of_ten_once_per_round_trip() -> None:
     assert limit.lowest() == 9
 
 
-def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once() -> None:
+def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once():
     """Ten fit in: the others would only be throttled too."""
     limit = ConcurrencyLimit(start=40)
     sent = fill(limit, 60)
@@ -158,7 +156,7 @@ def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once() -> None
     assert seen == [11, 12, 13] + [14] * 15 + [15] * 2
 
 
-def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too() -> None:
+def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too():
     limit = ConcurrencyLimit(start=20)
     for one in [one for one in fill(limit, 30) if one.found][:4]:
         assert limit.in_flight() == 10
@@ -166,7 +164,7 @@ def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too() -> None:
     assert limit.in_flight() == 11
 
 
-def grown(limit: ConcurrencyLimit, windows: int, seconds: float = 0.05, now: float = NOW) -> int:
+def grown(limit, windows, seconds=0.05, now=NOW):
     """The slots after so many windows in which all of them were used."""
     one_of_all = fill(limit, 400, now=now)
     for _ in range(windows):
@@ -180,7 +178,7 @@ def grown(limit: ConcurrencyLimit, windows: int, seconds: float = 0.05, now: flo
     return int(limit.lowest())
 
 
-def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again() -> None:
+def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again():
     """20 were in flight when one was throttled, so 19 fit. Of 14 half of the rest of the way, at
     least one; one by one beyond; then there may be far more than there were.
     """
@@ -198,7 +196,7 @@ def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again() -> N
     assert slots[:10] == [14, 16, 17, 18, 19, 20, 21, 23, 26, 30]
 
 
-def test_a_limit_that_was_proven_to_fit_grows_after_one_window() -> None:
+def test_a_limit_that_was_proven_to_fit_grows_after_one_window():
     """15 in flight when one is throttled: 14 fit, and are as many as are left."""
     limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 15)
@@ -214,7 +212,7 @@ def test_a_limit_that_was_proven_to_fit_grows_after_one_window() -> None:
     assert limit.lowest() == 15
 
 
-def test_good_responses_add_slots_only_where_they_were_needed() -> None:
+def test_good_responses_add_slots_only_where_they_were_needed():
     limit = ConcurrencyLimit(start=10)
     for k in range(50):
         now = NOW + k
@@ -224,7 +222,7 @@ def test_good_responses_add_slots_only_where_they_were_needed() -> None:
     assert grown(limit, 6) > 10
 
 
-def test_slots_are_needed_where_calls_are_refused_for_want_of_one_too() -> None:
+def test_slots_are_needed_where_calls_are_refused_for_want_of_one_too():
     limit = ConcurrencyLimit(start=10, max_waiting=0)
     for now in range(50):
         for one in [one for one in fill(limit, 40, now=now) if one.found]:
@@ -232,7 +230,7 @@ def test_slots_are_needed_where_calls_are_refused_for_want_of_one_too() -> None:
     assert limit.lowest() > 10
 
 
-def test_a_server_that_becomes_slow_gets_no_more() -> None:
+def test_a_server_that_becomes_slow_gets_no_more():
     limit, other = ConcurrencyLimit(start=10), ConcurrencyLimit(start=10)
     before = grown(limit, 8), grown(other, 8)
     assert before[0] == before[1]
@@ -240,7 +238,7 @@ def test_a_server_that_becomes_slow_gets_no_more() -> None:
     assert before[0] <= slow < fast
 
 
-def test_who_waits_for_a_server_that_answers_nothing_goes_on_in_the_end() -> None:
+def test_who_waits_for_a_server_that_answers_nothing_goes_on_in_the_end():
     """It never said that it has too many, so what piled up here would meet it when it is back."""
     for limit, more in ((ConcurrencyLimit(start=10), True), (ConcurrencyLimit(12), False)):
         before = grown(limit, 8)
@@ -254,7 +252,7 @@ def test_who_waits_for_a_server_that_answers_nothing_goes_on_in_the_end() -> Non
         assert before <= limit.in_flight() <= 2 * before
 
 
-def test_a_server_that_has_just_responded_is_not_silent() -> None:
+def test_a_server_that_has_just_responded_is_not_silent():
     limit = ConcurrencyLimit(start=10)
     grown(limit, 8)
     sent = fill(limit, 100, now=NOW + 10)
@@ -264,7 +262,7 @@ def test_a_server_that_has_just_responded_is_not_silent() -> None:
     assert limit.in_flight() == before
 
 
-def test_a_time_that_lasts_is_the_usual_one() -> None:
+def test_a_time_that_lasts_is_the_usual_one():
     limit = ConcurrencyLimit(start=10)
     grown(limit, 8)
     slow = grown(limit, 8, seconds=0.25, now=NOW + 10)
@@ -274,7 +272,7 @@ def test_a_time_that_lasts_is_the_usual_one() -> None:
     assert grown(limit, 8, seconds=0.25, now=NOW + 100) > slow
 
 
-def a_call(limits: Limits, tenant: str = "one") -> Call:
+def a_call(limits, tenant="one"):
     request = Request("GET", A, [("Authorization", tenant)])
     return Call(RetryPolicy(), request, limits, NOW, 5)
 
@@ -282,19 +280,19 @@ def a_call(limits: Limits, tenant: str = "one") -> Call:
 @pytest.mark.parametrize(
     ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
 )
-def test_which_tenants_share_slots(scope: Any, is_shared: bool) -> None:
+def test_which_tenants_share_slots(scope, is_shared):
     limits = limits_of(concurrency=ConcurrencyLimit(1, adaptive=False, scope=scope))
     assert limits.admit(a_call(limits), NOW) == 0
     assert (limits.admit(a_call(limits, "two"), NOW) != 0) is is_shared
 
 
-def refused(limits: Limits, call: Call, now: float) -> None:
+def refused(limits, call, now):
     with pytest.raises(RetryRefused) as caught:
         limits.admit(call, now)
     assert (caught.value.reason, caught.value.send) == (Reason.CONCURRENCY_LIMIT, False)
 
 
-def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long() -> None:
+def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long():
     limits = limits_of(concurrency=ConcurrencyLimit(1, adaptive=False, max_waiting=2))
     first, second, third, fourth = (a_call(limits) for _ in range(4))
     second.deadline_at = third.deadline_at = NOW + 3
@@ -312,7 +310,7 @@ def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long() -> Non
     refused(limits, third, NOW + 3)  # it has the slot, and nothing is sent any more
 
 
-def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
+def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent():
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     limit = ConcurrencyLimit(2, adaptive=False)
     limits = limits_of(concurrency=limit, budget=budget)
@@ -338,7 +336,7 @@ def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent() -> None:
     ("releases", "endless", "is_kept"),
     [(None, False, True), (None, True, False), ("body", True, True), ("headers", False, False)],
 )
-def test_a_body_keeps_the_slot_of_its_call(releases: Any, endless: bool, is_kept: bool) -> None:
+def test_a_body_keeps_the_slot_of_its_call(releases, endless, is_kept):
     """Until it is read, closed, or its rest is requested: that takes a slot of its own."""
     limit = ConcurrencyLimit(2, adaptive=False, releases=releases)
     limits = limits_of(concurrency=limit)
@@ -353,9 +351,7 @@ def test_a_body_keeps_the_slot_of_its_call(releases: Any, endless: bool, is_kept
     assert limit.in_flight() == 1
 
 
-def observed(
-    limits: Limits, failure: Failure | None, seconds: float = 0.05, calls: int = 400
-) -> int:
+def observed(limits, failure, seconds=0.05, calls=400):
     """The slots after calls that all came at once, and all ended like this."""
     now = NOW
     waiting = [Call(RetryPolicy(), Request("GET", A), limits, now, 5) for _ in range(calls)]
@@ -376,16 +372,14 @@ def observed(
     ("failure", "grows"),
     [(None, True), (failures.answer(404), True), (failures.answer(500), False)],
 )
-def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(
-    failure: Failure | None, grows: bool
-) -> None:
+def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(failure, grows):
     """Nor is it silence, after which more are sent."""
     limits = limits_of(concurrency=ConcurrencyLimit(start=20))
     before = observed(limits, None, calls=100)
     assert (observed(limits, failure) > before) is grows
 
 
-def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server() -> None:
+def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server():
     limit = ConcurrencyLimit(20, adaptive=False)
     limits = limits_of(concurrency=limit)
     assert observed(limits, None) == 20
@@ -395,21 +389,21 @@ def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server() -> None:
     assert limit.lowest() == 20
 
 
-def test_calls_are_measured_from_when_they_were_sent() -> None:
+def test_calls_are_measured_from_when_they_were_sent():
     limits = limits_of(concurrency=ConcurrencyLimit(start=10))
     before = observed(limits, None, calls=100)
     assert observed(limits, None, 0.5, calls=before) == before
     assert observed(limits, None, 0.5, calls=8 * before) < 2 * before
 
 
-def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
+def test_a_quick_404_is_no_measure_of_how_long_a_response_takes():
     limits = limits_of(concurrency=ConcurrencyLimit(start=20))
     observed(limits, None)
     before = observed(limits, failures.answer(404), 0.001)
     assert observed(limits, None) > before
 
 
-def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
+def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here():
     limit = ConcurrencyLimit(start=20)
     limits = limits_of(concurrency=limit)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
@@ -421,7 +415,7 @@ def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
         assert limit.lowest() == slots
 
 
-def test_a_scope_that_is_not_used_is_forgotten() -> None:
+def test_a_scope_that_is_not_used_is_forgotten():
     limit = ConcurrencyLimit(start=20)
     one = Woken(limit)
     limit.throttled(one.slot, NOW, NOW + 0.1)
@@ -436,7 +430,7 @@ def test_a_scope_that_is_not_used_is_forgotten() -> None:
     assert not Woken(bulkhead, now=NOW + 601).found  # it is in use
 
 
-def test_scopes_are_bounded_and_those_in_use_are_kept() -> None:
+def test_scopes_are_bounded_and_those_in_use_are_kept():
     limit = ConcurrencyLimit(1, adaptive=False)
     Woken(limit, A)
     for number in range(MOST_SCOPES + 10):
@@ -445,7 +439,7 @@ def test_scopes_are_bounded_and_those_in_use_are_kept() -> None:
     assert Woken(limit, A).found is False
 
 
-def test_of_the_scopes_the_least_recently_used_are_forgotten() -> None:
+def test_of_the_scopes_the_least_recently_used_are_forgotten():
     limit = ConcurrencyLimit(start=20)
     for key, now in ((A, NOW + 5), ("http://z:80", NOW)):
         one = Woken(limit, key, now)
@@ -459,7 +453,7 @@ def test_of_the_scopes_the_least_recently_used_are_forgotten() -> None:
     assert one.slot.scope.limit == 14
 
 
-def test_a_forked_child_begins_anew() -> None:
+def test_a_forked_child_begins_anew():
     limit = ConcurrencyLimit(1, adaptive=False)
     parents = Woken(limit)
     limit.after_fork()
@@ -475,31 +469,31 @@ class Slots(RuleBasedStateMachine):
     A finalizer may free a slot while the lock is held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.limit = ConcurrencyLimit(6, start=4, max_waiting=5)
         self.now = NOW
-        self.calls: list[Woken] = []
+        self.calls = []
 
     @rule()
-    def enter(self) -> None:
+    def enter(self):
         one = Woken(self.limit, now=self.now)
         if one.found is None:
             assert self.limit.waiting() == 5
         else:
             self.calls.append(one)
 
-    def pick(self, data: Any) -> Woken:
+    def pick(self, data):
         return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
-    def leave(self, data: Any) -> None:
+    def leave(self, data):
         self.pick(data).slot.free()
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
-    def answered(self, data: Any) -> None:
+    def answered(self, data):
         one = self.pick(data)
         if one.slot.is_taken:
             answer(self.limit, one, self.now - 0.1, self.now)
@@ -507,7 +501,7 @@ class Slots(RuleBasedStateMachine):
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
-    def throttled(self, data: Any) -> None:
+    def throttled(self, data):
         one = self.pick(data)
         if one.slot.is_taken:
             self.limit.throttled(one.slot, self.now - 0.1, self.now)
@@ -515,20 +509,20 @@ class Slots(RuleBasedStateMachine):
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
-    def finalized(self, data: Any) -> None:
+    def finalized(self, data):
         with self.limit._lock:
             self.pick(data).slot.free()
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), seconds=st.floats(0, 2))
-    def ask(self, data: Any, seconds: float) -> None:
+    def ask(self, data, seconds):
         self.now += seconds
         one = data.draw(st.sampled_from(self.calls))
         if not one.slot.is_taken:
             self.limit.ask(one.slot, self.now)
 
     @invariant()
-    def adds_up(self) -> None:
+    def adds_up(self):
         in_flight = self.limit.in_flight()  # first: it enters what finalizers gave back
         taken = [one for one in self.calls if one.slot.is_taken]
         assert in_flight == len(taken)
@@ -537,7 +531,7 @@ class Slots(RuleBasedStateMachine):
         is_taken = [one.slot.is_taken for one in self.calls]
         assert is_taken == sorted(is_taken, reverse=True)  # in the order of arrival
 
-    def teardown(self) -> None:
+    def teardown(self):
         for one in self.calls:
             one.slot.free()
         assert (self.limit.in_flight(), self.limit.waiting()) == (0, 0)
@@ -561,7 +555,7 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=40)
         ({"releases": "end"}, "releases must be one of 'headers', 'body'"),
     ],
 )
-def test_what_is_wrong_is_said_at_once(given: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_said_at_once(given, message):
     with pytest.raises((TypeError, ValueError)) as raised:
         ConcurrencyLimit(**given)
     assert message in str(raised.value)

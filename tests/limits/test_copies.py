@@ -5,7 +5,6 @@ original and none of its state; a repr is one line of state.
 import copy
 import inspect
 import pickle
-from typing import Any
 
 import pytest
 
@@ -19,41 +18,41 @@ A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 
 
-def spend(budget: RetryBudget) -> None:
+def spend(budget):
     assert budget.spend(A, 3.0, NOW)
     assert budget.spend(B, 0.25, NOW)
 
 
-def trip(breaker: CircuitBreaker) -> None:
+def trip(breaker):
     for origin in (A, B):
         breaker.record(origin, failed=True, sent_at=NOW, now=NOW)
     breaker.admit(B, NOW + 3.0)
 
 
-def learn(hedge: Hedge) -> None:
+def learn(hedge):
     hedge.times(A, "GET").learn(0.1, NOW)
 
 
-def rest(origins: Origins) -> None:
+def rest(origins):
     origins.rest(A, 10.0, NOW, longest_wait=60)
 
 
-def hold(gate: RetryGate) -> None:
+def hold(gate):
     gate.bad(A, NOW, NOW, 3.0)
     assert gate.hold(A, NOW, ready_at=NOW, until=NOW + 10) is not None
 
 
-def enter(limit: ConcurrencyLimit) -> None:
+def enter(limit):
     assert limit.enter(Slot(limit, A, NOW), A, NOW)
 
 
-def pace(pacing: Pacing) -> None:
+def pace(pacing):
     pacing.learn(A, [Quota("requests", 0, 10, 100, 10)], NOW, NOW)
     assert pacing.turn(Turn(NOW), A, 60.0, NOW) > 0
 
 
 # Class, options, what changes its state; its repr when it is new, and after that.
-SHARED: list[tuple[Any, dict[str, Any], Any, str, str]] = [
+SHARED = [
     (
         RetryBudget,
         {"ratio": 0.5, "floor_per_second": 3.0, "burst": 20, "hinted_cost": 0.5, "scope": "origin"},
@@ -100,13 +99,7 @@ SHARED: list[tuple[Any, dict[str, Any], Any, str, str]] = [
         "<ConcurrencyLimit 4, 0 in flight, 0 waiting>",
         "<ConcurrencyLimit 4, 1 in flight, 0 waiting>",
     ),
-    (
-        Pacing,
-        {"reserve": 0.5, "scope": "origin"},
-        pace,
-        "<Pacing 0 waiting>",
-        "<Pacing 1 waiting>",
-    ),
+    (Pacing, {"reserve": 0.5, "scope": "origin"}, pace, "<Pacing 0 waiting>", "<Pacing 1 waiting>"),
     (
         RetryGate,
         {"max_held": 3},
@@ -119,7 +112,7 @@ ASKED = ConcurrencyLimit, Pacing  # about each attempt, so they are never quiet
 WAYS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
 
 
-DEFAULTS: dict[Any, dict[str, Any]] = {  # as the documentation has them
+DEFAULTS = {  # as the documentation has them
     RetryBudget: {"ratio": 0.1, "floor_per_second": 1.0, "burst": 7, "hinted_cost": 0.25}
     | {"scope": "origin"},
     CircuitBreaker: {"consecutive_failures": None, "failure_rate": 0.5, "window": 5.0}
@@ -135,7 +128,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {  # as the documentation has them
 }
 
 
-def test_defaults() -> None:
+def test_defaults():
     for cls, fields in DEFAULTS.items():
         assert set(fields) == set(inspect.signature(cls).parameters)
         made = cls()

@@ -5,14 +5,13 @@ attempt earns 0.35, a good retry gives 1 back; probes after 1, 2, 4, 8 s (a draw
 """
 
 import itertools
-from typing import Any
 
 import pytest
 
 from forbear import FailureKind
 from forbear.core.outcome import Failure, Hint
 from forbear.limits.gate import RetryGate
-from forbear.limits.health import Cause, Hold, cost_of
+from forbear.limits.health import Cause, cost_of
 from forbear.strategies import Phase
 
 from ..threads import in_threads
@@ -20,47 +19,45 @@ from ..threads import in_threads
 HERE = "https://a:443"
 
 
-def draw() -> float:
+def draw():
     return 0.5
 
 
 class Gate(RetryGate):
     """A gate of one origin, with shorter words for tests."""
 
-    def fails(self, now: float, times: int = 1, weight: float = 1.0, **more: Any) -> bool:
+    def fails(self, now, times=1, weight=1.0, **more):
         for _ in range(times):
             self.bad(HERE, now, now, weight, **more)
         return self.is_healthy(HERE)
 
-    def is_dead(self, now: float) -> None:
+    def is_dead(self, now):
         self.fails(now, times=3)
         assert not self.is_healthy(HERE)
 
-    def answers(self, now: float, times: int = 1, retry: bool = False) -> None:
+    def answers(self, now, times=1, retry=False):
         for _ in range(times):
             self.good(HERE, now, retry=retry)
 
-    def may_hold(
-        self, now: float, ready_in: float = 0.0, patience: float = 10.0, **more: Any
-    ) -> Hold | None:
+    def may_hold(self, now, ready_in=0.0, patience=10.0, **more):
         ready_at = now + ready_in
         return self.hold(
             HERE, now, ready_at=ready_at, until=ready_at + patience, patience=patience, **more
         )
 
-    def holds(self, now: float, ready_in: float = 0.0, patience: float = 10.0) -> Hold:
+    def holds(self, now, ready_in=0.0, patience=10.0):
         place = self.may_hold(now, ready_in, patience)
         assert place is not None
         return place
 
-    def asks(self, place: Hold, now: float) -> float | None:
+    def asks(self, place, now):
         return self.turn(place, now, draw)
 
 
 # Go.
 
 
-def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again() -> None:
+def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again():
     gate = Gate()
     gate.answers(0)
     assert gate.quiet
@@ -83,7 +80,7 @@ ANSWER = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
     pytest.param(Failure(FailureKind.DNS, Phase.UNSENT), 6, id="never sent"),
     pytest.param(Failure(FailureKind.READ_TIMEOUT, Phase.SENT), 3, id="a timeout"),
 ])  # fmt: skip
-def test_an_origin_is_unhealthy_after_so_many_failures(failure: Failure, in_a_row: int) -> None:
+def test_an_origin_is_unhealthy_after_so_many_failures(failure, in_a_row):
     gate = Gate()
     healthy = [gate.fails(0, weight=cost_of(failure, is_retry=False)) for _ in range(in_a_row)]
     assert healthy == [True] * (in_a_row - 1) + [False]
@@ -109,7 +106,7 @@ def test_a_failure_costs_what_it_says_of_the_origin(failure, first, again):
 @pytest.mark.parametrize(
     ("retry", "needed"), [(False, 3), (True, 1)], ids=["first attempts", "retries"]
 )
-def test_good_responses_make_an_origin_healthy_again(retry: bool, needed: int) -> None:
+def test_good_responses_make_an_origin_healthy_again(retry, needed):
     gate = Gate()
     gate.fails(0, times=5)
     gate.answers(1, times=needed - 1, retry=retry)
@@ -121,7 +118,7 @@ def test_good_responses_make_an_origin_healthy_again(retry: bool, needed: int) -
 # Share.
 
 
-def fails_in_turn(gate: Gate, now: float, calls: int, good: int = 1, of: int = 2) -> float:
+def fails_in_turn(gate, now, calls, good=1, of=2):
     """So many of each few calls succeed, ten calls a second; return when they are over."""
     for number in range(calls):
         now += 0.1
@@ -132,12 +129,12 @@ def fails_in_turn(gate: Gate, now: float, calls: int, good: int = 1, of: int = 2
     return now
 
 
-def share_of(gate: Gate) -> float:
+def share_of(gate):
     """The share of retries that are sent although the origin is unhealthy."""
     return sum(gate.is_in_share(HERE, lambda at=at: at / 100) for at in range(100)) / 100
 
 
-def test_an_origin_that_responds_to_half_of_the_calls_gets_a_growing_share_of_retries() -> None:
+def test_an_origin_that_responds_to_half_of_the_calls_gets_a_growing_share_of_retries():
     """A trial of 0.3 after 50 good responses, then 0.02 more by each new call, not faster than by
     1 in 3 s.
     """
@@ -157,7 +154,7 @@ def test_an_origin_that_responds_to_half_of_the_calls_gets_a_growing_share_of_re
     assert share_of(gate) == 1.0
 
 
-def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it() -> None:
+def test_a_share_grows_no_faster_than_a_server_can_show_what_it_does_to_it():
     gate = Gate()
     now = fails_in_turn(gate, 0, 103)  # two after it has begun
     for _ in range(9):
@@ -179,7 +176,7 @@ def test_a_trial_needs_attempts_that_succeed(good, of, calls, share):
     assert share_of(gate) == share
 
 
-def test_a_process_of_few_calls_has_a_trial_after_a_minute() -> None:
+def test_a_process_of_few_calls_has_a_trial_after_a_minute():
     gate = Gate()
     for now in range(0, 60, 2):
         (gate.fails if now % 4 else gate.answers)(now + 1)
@@ -189,7 +186,7 @@ def test_a_process_of_few_calls_has_a_trial_after_a_minute() -> None:
     assert share_of(gate) == 0.3
 
 
-def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_twenty_seconds() -> None:
+def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_twenty_seconds():
     """Of a base of a half 0.8 is tolerated, so with one good of five each adds a fifth."""
     gate = Gate()
     now = fails_in_turn(gate, 0, 140)
@@ -202,7 +199,7 @@ def test_a_trial_ends_where_more_attempts_fail_and_none_follows_for_twenty_secon
     assert share_of(gate) > 0.0
 
 
-def test_retries_that_fail_end_a_trial_too() -> None:
+def test_retries_that_fail_end_a_trial_too():
     gate = Gate()
     now = fails_in_turn(gate, 0, 140)
     for number in range(100):
@@ -211,7 +208,7 @@ def test_retries_that_fail_end_a_trial_too() -> None:
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["it works again", "it is down"])
-def test_twenty_results_alike_are_no_partial_failure(works: bool) -> None:
+def test_twenty_results_alike_are_no_partial_failure(works):
     gate = Gate()
     now = fails_in_turn(gate, 0, 250 if works else 251)  # the last one is the other way
     for _ in range(19):
@@ -221,7 +218,7 @@ def test_twenty_results_alike_are_no_partial_failure(works: bool) -> None:
     assert share_of(gate) == 0.0
 
 
-def test_where_all_retries_are_sent_each_good_response_releases_a_held_call() -> None:
+def test_where_all_retries_are_sent_each_good_response_releases_a_held_call():
     gate = Gate()
     now = fails_in_turn(gate, 0, 140)
     place = gate.may_hold(now, began_at=0.0)
@@ -260,7 +257,7 @@ def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
     assert gate.held(HERE) == 1
 
 
-def test_a_process_that_goes_on_sending_lets_new_answers_decide() -> None:
+def test_a_process_that_goes_on_sending_lets_new_answers_decide():
     gate = Gate()
     gate.is_dead(0)
     for now in (0.2, 0.4, 0.6, 0.8, 1.0):  # some 4 calls a second feed a queue of 1
@@ -272,7 +269,7 @@ def test_a_process_that_goes_on_sending_lets_new_answers_decide() -> None:
     assert place.cause is Cause.GOOD_RETRY
 
 
-def test_a_backlog_that_new_calls_cannot_feed_is_fed_by_its_retries() -> None:
+def test_a_backlog_that_new_calls_cannot_feed_is_fed_by_its_retries():
     """1 call a second gathers 2 releases in 10 s of patience; 21 held are more than 2 × 10 × 1."""
     gate = Gate()
     gate.is_dead(100)
@@ -282,7 +279,7 @@ def test_a_backlog_that_new_calls_cannot_feed_is_fed_by_its_retries() -> None:
     assert gate.asks(places[0], 101) == 0.0
 
 
-def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept() -> None:
+def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept():
     gate = Gate()
     gate.is_dead(0)
     first = gate.holds(0, ready_in=5)
@@ -297,7 +294,7 @@ def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept() -> None:
     assert gate.asks(first, 5) != 0.0
 
 
-def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time() -> None:
+def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time():
     gate = Gate(max_held=1)
     gate.is_dead(0)
     assert gate.hold(HERE, 0, ready_at=2, until=1) is None
@@ -330,7 +327,7 @@ def test_a_dead_origin_is_probed_more_and_more_rarely(is_timeout, expected):
     assert gaps == pytest.approx(expected)
 
 
-def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the_outage() -> None:
+def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the_outage():
     """All threads of a pool may be held by then, so that nothing else would be sent."""
     gate, now = Gate(), 0.0
     for number in range(13):
@@ -343,7 +340,7 @@ def test_a_busy_process_probes_no_rarer_than_one_and_a_half_times_the_age_of_the
     assert gate.asks(place, 2.56) == 0.0
 
 
-def test_new_calls_every_five_seconds_make_no_process_busy() -> None:
+def test_new_calls_every_five_seconds_make_no_process_busy():
     """So the fourth failure lets a probe wait for 8 s, and not for 1.5 times 5 s."""
     gate = Gate()
     for now in (0, 5, 10, 15):
@@ -354,7 +351,7 @@ def test_new_calls_every_five_seconds_make_no_process_busy() -> None:
     assert gate.asks(place, 23.0) == 0.0
 
 
-def test_probes_come_sooner_where_attempts_succeed_and_begin_anew_once_all_is_well() -> None:
+def test_probes_come_sooner_where_attempts_succeed_and_begin_anew_once_all_is_well():
     gate = Gate()
     for now in (0, 0, 0, 1, 3):  # the next probe would be 4 s later
         gate.fails(now)
@@ -372,7 +369,7 @@ def test_probes_come_sooner_where_attempts_succeed_and_begin_anew_once_all_is_we
     assert gate.turn(place, 101.25, lambda: 1.0) == 0.0
 
 
-def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> None:
+def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off():
     gate = Gate()
     gate.bad(HERE, 0.5, 0.0, 2.9)
     head, second = gate.holds(0.5), gate.holds(0.6)
@@ -383,7 +380,7 @@ def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> N
     assert gate.asks(second, 1.9) == pytest.approx(0.3)
 
 
-def test_calls_far_behind_in_the_queue_of_a_dead_origin_ask_later_and_together() -> None:
+def test_calls_far_behind_in_the_queue_of_a_dead_origin_ask_later_and_together():
     """None before them was released, and an event loop that woke for each did little else."""
     gate = Gate()
     gate.is_dead(0)
@@ -393,7 +390,7 @@ def test_calls_far_behind_in_the_queue_of_a_dead_origin_ask_later_and_together()
     assert asks_in == pytest.approx([0.95 - 0.11, 0.95 - 0.12])
 
 
-def test_a_half_open_circuit_takes_its_probe_from_the_head() -> None:
+def test_a_half_open_circuit_takes_its_probe_from_the_head():
     gate = Gate()
     gate.is_dead(0)
     head, second = gate.holds(0), gate.holds(0)
@@ -408,7 +405,7 @@ def test_a_half_open_circuit_takes_its_probe_from_the_head() -> None:
 # What is left behind.
 
 
-def test_a_call_that_does_not_ask_any_more_blocks_nobody() -> None:
+def test_a_call_that_does_not_ask_any_more_blocks_nobody():
     gate = Gate()
     gate.is_dead(0)
     gate.holds(0, patience=5)
@@ -419,7 +416,7 @@ def test_a_call_that_does_not_ask_any_more_blocks_nobody() -> None:
     assert gate.held() == 0
 
 
-def test_time_in_which_the_process_did_not_run_is_nobodys_patience() -> None:
+def test_time_in_which_the_process_did_not_run_is_nobodys_patience():
     """Frozen at 1 s, when a retry, a new call and two held calls were under way."""
     gate = Gate()
     gate.is_dead(0)
@@ -449,7 +446,7 @@ def test_a_call_that_was_let_go_is_sent_also_after_its_patience_but_not_after_it
     assert gate.asks(deadline_reads, 6) is None
 
 
-def test_a_call_ends_as_soon_as_no_probe_can_come_before_its_deadline() -> None:
+def test_a_call_ends_as_soon_as_no_probe_can_come_before_its_deadline():
     gate = Gate()
     gate.is_dead(0)
     assert gate.may_hold(0.1, latest_at=1.0) is None, "the first one is due at 1"
@@ -460,7 +457,7 @@ def test_a_call_ends_as_soon_as_no_probe_can_come_before_its_deadline() -> None:
     assert gate.asks(place, 0.8) is None
 
 
-def test_a_busy_process_holds_calls_until_their_deadline() -> None:
+def test_a_busy_process_holds_calls_until_their_deadline():
     """Its new calls find out sooner than probes; so do they where others are responded to."""
     gate = Gate()
     gate.is_dead(0)
@@ -483,7 +480,7 @@ def test_a_busy_process_holds_calls_until_their_deadline() -> None:
 # Refuse.
 
 
-def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once() -> None:
+def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once():
     gate = Gate()
     gate.is_dead(0)
     gate.drop(gate.holds(9.9))
@@ -495,7 +492,7 @@ def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once() -> 
     assert gate.may_hold(20.1) is not None, "another outage"
 
 
-def test_a_queue_that_stands_while_others_are_answered_is_refused() -> None:
+def test_a_queue_that_stands_while_others_are_answered_is_refused():
     gate = Gate()
     gate.is_dead(100)
     gate.holds(100)
@@ -509,7 +506,7 @@ def test_a_queue_that_stands_while_others_are_answered_is_refused() -> None:
     )
 
 
-def test_where_held_calls_pile_up_a_new_queue_begins_only_when_nobody_is_answered() -> None:
+def test_where_held_calls_pile_up_a_new_queue_begins_only_when_nobody_is_answered():
     gate = Gate()
     gate.is_dead(0)
     place = gate.holds(0)
@@ -521,7 +518,7 @@ def test_where_held_calls_pile_up_a_new_queue_begins_only_when_nobody_is_answere
     assert gate.may_hold(3.6) is not None
 
 
-def test_a_queue_that_was_served_a_while_ago_is_refused() -> None:
+def test_a_queue_that_was_served_a_while_ago_is_refused():
     """Two at 2 s and two at 3 s count 2.1 at 4.5 s, so 1.4 go in two seconds, and one is held; at
     5.8 s they count 1.35, so 0.9 go.
     """
@@ -536,7 +533,7 @@ def test_a_queue_that_was_served_a_while_ago_is_refused() -> None:
     assert gate.may_hold(5.8) is None
 
 
-def test_a_call_may_be_held_for_an_origin_that_has_recovered_meanwhile() -> None:
+def test_a_call_may_be_held_for_an_origin_that_has_recovered_meanwhile():
     """It has rested, and is known no more, when the call joins the queue."""
     gate = Gate()
     place = gate.holds(0)
@@ -546,7 +543,7 @@ def test_a_call_may_be_held_for_an_origin_that_has_recovered_meanwhile() -> None
     assert gate.asks(place, 0.5) == 0.0
 
 
-def test_cancelled_calls_are_not_remembered() -> None:
+def test_cancelled_calls_are_not_remembered():
     gate = Gate()
     gate.is_dead(0)
     stays = gate.holds(0)
@@ -556,10 +553,10 @@ def test_cancelled_calls_are_not_remembered() -> None:
     assert gate.held() == 1
 
 
-def test_places_are_exact_under_64_threads() -> None:
+def test_places_are_exact_under_64_threads():
     gate = Gate()
 
-    def work(number: int) -> None:
+    def work(number):
         for turn in range(50):
             now = turn + number / 100
             gate.fails(now, times=3)
@@ -572,7 +569,7 @@ def test_places_are_exact_under_64_threads() -> None:
     assert gate.held() == 0
 
 
-def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out() -> None:
+def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out():
     gate = Gate()
     gate.is_dead(0)
     for number in range(1023):
@@ -584,7 +581,7 @@ def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out() -
     assert unhealthy == [True, False, True, True]
 
 
-def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -> None:
+def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes():
     gate = Gate()
     gate.begin("https://b:443", 0.0)
     gate.fails(1, times=2)
@@ -595,7 +592,7 @@ def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -
     assert gate.is_healthy(HERE)
 
 
-def test_a_forked_child_knows_of_no_trouble_and_holds_nobody() -> None:
+def test_a_forked_child_knows_of_no_trouble_and_holds_nobody():
     gate = Gate()
     gate.is_dead(0)
     gate.holds(0)

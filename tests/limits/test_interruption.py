@@ -4,18 +4,9 @@ Each test says how a state begins, what is interrupted at every line, each time 
 and what must hold of that state afterwards.
 """
 
-from typing import Any
-
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Origins,
-    Pacing,
-    RetryBudget,
-    RetryGate,
-)
+from forbear import CircuitBreaker, ConcurrencyLimit, Origins, Pacing, RetryBudget, RetryGate
 from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
 from forbear.addons.cooldown import Cooldown
@@ -32,19 +23,19 @@ LATER = NOW + 10_000  # when whatever was begun has expired
 CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
 
 
-def fail(breaker: CircuitBreaker, now: float, origin: str = A, permit: int = 0) -> None:
+def fail(breaker, now, origin=A, permit=0):
     breaker.record(origin, failed=True, sent_at=now, now=now, permit=permit)
 
 
-def succeed(breaker: CircuitBreaker, now: float, permit: int = 0) -> None:
+def succeed(breaker, now, permit=0):
     breaker.record(A, failed=False, sent_at=now, now=now, permit=permit)
 
 
-def interrupted(begin: Any, operate: Any, check: Any, least: int, folder: str = "addons") -> None:
+def interrupted(begin, operate, check, least, folder="addons"):
     """``begin`` returns what the two others take; at least so many lines are interrupted."""
     state = [begin()]
 
-    def after(where: str) -> None:
+    def after(where):
         try:
             check(*state[0])
         except AssertionError as error:
@@ -55,18 +46,18 @@ def interrupted(begin: Any, operate: Any, check: Any, least: int, folder: str = 
     assert interrupted_at_every_line(lambda: operate(*state[0]), folder, after) > least
 
 
-def is_free(shared: Any) -> bool:
+def is_free(shared):
     """Nobody holds its lock."""
     return bool(shared._lock.acquire(blocking=False)) and shared._lock.release() is None
 
 
 @pytest.mark.parametrize("rate", [None, 0.5], ids=["in a row", "rate"])
 @pytest.mark.parametrize("steps", range(1, 7))
-def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> None:
+def test_a_breaker_can_open_and_close_again(steps, rate):
     """Interrupted while it opens, probes, opens again, probes, closes or forgets."""
-    numbers: dict[str, Any] = {"failure_rate": rate, "minimum_calls": 2, "open_for": 1.0}
+    numbers = {"failure_rate": rate, "minimum_calls": 2, "open_for": 1.0}
 
-    def one_round(breaker: CircuitBreaker, now: float) -> Any:
+    def one_round(breaker, now):
         yield fail(breaker, now)
         yield fail(breaker, now)
         yield fail(breaker, now + 5, permit=breaker.admit(A, now + 5).permit)
@@ -74,14 +65,14 @@ def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> N
         yield breaker.release(A, breaker.admit(A, now + 10).permit)
         yield fail(breaker, now + 5_000, B)  # all others are forgotten by then
 
-    def begin() -> Any:
+    def begin():
         breaker = CircuitBreaker(2, **numbers)
         rounds = one_round(breaker, NOW)
         for _ in range(steps - 1):
             next(rounds)
         return breaker, rounds
 
-    def check(breaker: CircuitBreaker, rounds: Any) -> None:
+    def check(breaker, rounds):
         now = LATER
         for _ in range(4):
             admission = breaker.admit(A, now)
@@ -98,27 +89,27 @@ def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> N
     interrupted(begin, lambda breaker, rounds: next(rounds), check, 5)
 
 
-def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_knows_who_is_awake(monkeypatch):
     """Interrupted while it remembers an origin, forgets the oldest or fades."""
     monkeypatch.setattr("forbear.limits.gate.MOST_ORIGINS", 4)
 
-    def begin() -> Any:
+    def begin():
         gate = RetryGate()
         for number in range(4):
             gate.bad(f"http://{number}:80", NOW, NOW, 1.0)
         return gate, []
 
-    def operate(gate: RetryGate, places: list[Any]) -> None:
+    def operate(gate, places):
         gate.bad(A, NOW, NOW, 1.0)
         gate.bad(A, NOW + 1, NOW + 1, 3.0, NOW, is_timeout=True)
-        place: Any = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
+        place = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
         places.append(place)
         gate.good(A, NOW + 2, retry=True)
         gate.turn(place, NOW + 20, lambda: 0.0)
         gate.drop(place)
         gate.begin(A, NOW + 700)  # those that have not failed for ten minutes fade
 
-    def check(gate: RetryGate, places: list[Any]) -> None:
+    def check(gate, places):
         assert is_free(gate)
         for place in places:
             gate.drop(place)
@@ -139,10 +130,10 @@ def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_gate_counts_whom_it_holds() -> None:
+def test_a_gate_counts_whom_it_holds():
     """Interrupted while it holds calls, lets them go, drops them or takes them back."""
 
-    def operate(gate: RetryGate, places: list[Any]) -> None:
+    def operate(gate, places):
         for number in range(2):
             origin = f"http://{number}:80"
             for _ in range(3):
@@ -158,7 +149,7 @@ def test_a_gate_counts_whom_it_holds() -> None:
             for place in places[-3:]:
                 gate.drop(place)
 
-    def check(gate: RetryGate, places: list[Any]) -> None:
+    def check(gate, places):
         for place in places:
             gate.drop(place)
         # A call that was interrupted while it took its place is forgotten when its patience ends.
@@ -178,23 +169,23 @@ def test_a_gate_counts_whom_it_holds() -> None:
     interrupted(lambda: (RetryGate(), []), operate, check, 50, "limits")
 
 
-def test_a_budget_never_has_more_than_it_had() -> None:
+def test_a_budget_never_has_more_than_it_had():
     """Interrupted while it is paid from, filled or refunded; time fills it again."""
 
-    def begin() -> Any:
+    def begin():
         budget = RetryBudget(ratio=0.1, floor_per_second=1, burst=4)
         for _ in range(3):
             budget.spend(A, 1, NOW)
         return (budget,)
 
-    def operate(budget: RetryBudget) -> None:
+    def operate(budget):
         budget.spend(B, 1, NOW)
         budget.deposit(A, NOW)
         budget.spend(A, 1, NOW)
         budget.refund(A, 1)
         budget.deposit(B, NOW + 1)
 
-    def check(budget: RetryBudget) -> None:
+    def check(budget):
         assert budget.tokens(A, NOW) <= 1.1 + 1e-9
         assert budget.spend(A, 4, LATER)
         assert not budget.spend(A, 1, LATER)
@@ -205,10 +196,10 @@ def test_a_budget_never_has_more_than_it_had() -> None:
     interrupted(begin, operate, check, 40)
 
 
-def test_no_slot_is_lost_or_given_twice() -> None:
+def test_no_slot_is_lost_or_given_twice():
     """Interrupted while slots are taken, waited for, lost to a throttle, given back or granted."""
 
-    def operate(limit: ConcurrencyLimit, slots: list[Slot]) -> None:
+    def operate(limit, slots):
         for _ in range(6):
             slot = Slot(limit, A, NOW)
             slots.append(slot)  # as a call's notes have it before it is taken
@@ -219,7 +210,7 @@ def test_no_slot_is_lost_or_given_twice() -> None:
             slot.free()
         limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
 
-    def check(limit: ConcurrencyLimit, slots: list[Slot]) -> None:
+    def check(limit, slots):
         assert is_free(limit)
         for slot in slots:
             slot.free()
@@ -231,10 +222,10 @@ def test_no_slot_is_lost_or_given_twice() -> None:
     interrupted(begin, operate, check, 80, "addons/concurrency.py")
 
 
-def test_nobody_is_paced_for_ever() -> None:
+def test_nobody_is_paced_for_ever():
     """Interrupted while quotas are learned, calls wait, go and end."""
 
-    def operate(pacing: Pacing, turns: list[Turn]) -> None:
+    def operate(pacing, turns):
         pacing.learn(A, [Quota("requests", 2, 10, 100, 10)], NOW, NOW)
         for number in range(4):
             turn = Turn(NOW + number)
@@ -243,7 +234,7 @@ def test_nobody_is_paced_for_ever() -> None:
         pacing.end(turns[0])
         pacing.learn(A, [Quota("requests", 0, 5, 100, 10)], NOW + 4, NOW + 5)
 
-    def check(pacing: Pacing, turns: list[Turn]) -> None:
+    def check(pacing, turns):
         assert is_free(pacing)
         for turn in turns:
             pacing.end(turn)
@@ -253,19 +244,19 @@ def test_nobody_is_paced_for_ever() -> None:
     interrupted(lambda: (Pacing(), []), operate, check, 50, "addons/pacing.py")
 
 
-def test_a_cooldown_goes_on_holding_and_ends() -> None:
-    def begin() -> Any:
+def test_a_cooldown_goes_on_holding_and_ends():
+    def begin():
         cooldown = Cooldown("all", lambda: 0.0)
         cooldown.begin(A, b"", 5, NOW)
         return (cooldown,)
 
-    def operate(cooldown: Cooldown) -> None:
+    def operate(cooldown):
         cooldown.begin(A, b"", 8, NOW)
         cooldown.left(A, b"", NOW)
         cooldown.queue(A, b"", NOW)
         cooldown.begin(B, b"", 5, NOW)
 
-    def check(cooldown: Cooldown) -> None:
+    def check(cooldown):
         assert 5 <= cooldown.left(A, b"", NOW) <= 8
         assert cooldown.left(A, b"", LATER) == 0
         assert cooldown.is_idle
@@ -276,30 +267,30 @@ def test_a_cooldown_goes_on_holding_and_ends() -> None:
 
 
 class Leased(LeasedBudget):
-    def __init__(self) -> None:
+    def __init__(self):
         local = RetryBudget(ratio=0, floor_per_second=0, burst=2)
         super().__init__(hinted_cost=0.25, scope="origin", fallback=local, random=lambda: 0.5)
-        self.asked: list[str] = []
+        self.asked = []
 
-    def renew_soon(self, scope: str, now: float) -> None:
+    def renew_soon(self, scope, now):
         self.asked.append(scope)
 
-    def renewed(self, scope: str, size: int) -> None:
+    def renewed(self, scope, size):
         report = self.borrow(scope)
         if report is not None:
             self.lend(report, size, 1)
 
 
-def test_a_lease_is_kept_or_given_back() -> None:
+def test_a_lease_is_kept_or_given_back():
     """Nothing is spent that was not lent or is not owed, and a new lease can be had."""
 
-    def begin() -> Any:
+    def begin():
         leased = Leased()
         leased.spend(A, 1, NOW)
         leased.renewed(A, 6)
         return (leased,)
 
-    def operate(leased: Leased) -> None:
+    def operate(leased):
         leased.spend(A, 1, NOW)
         leased.refund(A, 1)
         leased.deposit(A, NOW)
@@ -311,7 +302,7 @@ def test_a_lease_is_kept_or_given_back() -> None:
         leased.refund(B, 1)
         leased.renewed(B, 5)
 
-    def check(leased: Leased) -> None:
+    def check(leased):
         assert 4 <= leased.tokens(A, NOW) <= 5
         assert leased.tokens(B, NOW + 1) <= 5
         leased.asked.clear()
@@ -324,12 +315,12 @@ def test_a_lease_is_kept_or_given_back() -> None:
     interrupted(begin, operate, check, 60)
 
 
-def test_origins_rest_and_wake() -> None:
-    def operate(origins: Origins) -> None:
+def test_origins_rest_and_wake():
+    def operate(origins):
         origins.rest(A, 5, NOW, longest_wait=60)
         origins.first(A, NOW, lambda origin, now: 0.0)
 
-    def check(origins: Origins) -> None:
+    def check(origins):
         origins.rest(A, 5, LATER, longest_wait=60)
         assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0)
         assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0)

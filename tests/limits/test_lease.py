@@ -4,7 +4,6 @@ itself.
 
 import os
 from math import inf
-from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Origins, RetryBudget, RetryPolicy, deadline, override
-from forbear.addons.lease import MOST_SCOPES, LeasedBudget, Report
+from forbear.addons.lease import MOST_SCOPES, LeasedBudget
 from forbear.httpx import RetryTransport
 
 from ..threads import in_threads
@@ -23,7 +22,7 @@ A, B = "http://a.example:80", "http://b.example:80"
 class Asking(LeasedBudget):
     """A budget that notes for which scope the background was to fetch a lease, and fetches none."""
 
-    def __init__(self, scope: Any = "origin", **fallback: float) -> None:
+    def __init__(self, scope="origin", **fallback):
         fallback = {"ratio": 0.5, "floor_per_second": 0, "burst": 2, **fallback}
         super().__init__(
             hinted_cost=0.25,
@@ -31,13 +30,13 @@ class Asking(LeasedBudget):
             fallback=RetryBudget(**fallback, scope=scope),
             random=lambda: 0.5,  # a lease lasts 9 s, a refusal is remembered for 0.75 s
         )
-        self.asked: list[str] = []
+        self.asked = []
 
-    def renew_soon(self, scope: str, now: float) -> None:
+    def renew_soon(self, scope, now):
         self.asked.append(scope)
 
 
-def borrow(budget: Asking) -> Report:
+def borrow(budget):
     """What the background takes along for the one scope that it was asked for."""
     (scope,) = budget.asked
     budget.asked.clear()
@@ -46,11 +45,11 @@ def borrow(budget: Asking) -> Report:
     return report
 
 
-def told(report: Report) -> tuple[float, ...]:
+def told(report):
     return report[2:]
 
 
-def lent(budget: Asking, scope: str, now: float, size: int, number: int = 7_000) -> Report:
+def lent(budget, scope, now, size, number=7_000):
     """Let a retry be spent in advance, and a lease repay it."""
     assert budget.spend(scope, 1.0, now)
     report = borrow(budget)
@@ -61,7 +60,7 @@ def lent(budget: Asking, scope: str, now: float, size: int, number: int = 7_000)
 # --- spending ---------------------------------------------------------------------------------
 
 
-def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it() -> None:
+def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it():
     budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
     assert budget.fallback.tokens(A, 0.0) == 2 - 1
@@ -74,14 +73,14 @@ def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it() -> None
     assert not budget.spend(A, 1.0, 1.0)
 
 
-def test_a_retry_that_is_free_asks_for_nothing() -> None:
+def test_a_retry_that_is_free_asks_for_nothing():
     """Such as one to another origin, for a request that no server has seen."""
     budget = Asking()
     assert budget.spend(A, 0.0, 0.0)
     assert budget.asked == []
 
 
-def test_no_more_is_spent_in_advance_than_the_fallback_holds() -> None:
+def test_no_more_is_spent_in_advance_than_the_fallback_holds():
     """burst 2, and no lease comes: two retries, and then none, however much time the fallback has
     to fill again. Else an outage would earn each process of a fleet an allowance of its own.
     """
@@ -93,7 +92,7 @@ def test_no_more_is_spent_in_advance_than_the_fallback_holds() -> None:
     assert budget.spend(B, 1.0, 60.0)
 
 
-def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed() -> None:
+def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed():
     """Else what an outage has left owing would refuse the first retry after it."""
     budget = Asking()
     for _ in range(2):
@@ -107,7 +106,7 @@ def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed() -> None:
     assert budget.asked == []
 
 
-def test_a_process_that_owes_is_not_quiet() -> None:
+def test_a_process_that_owes_is_not_quiet():
     budget = Asking()
     budget.spend(A, 1.0, 0.0)
     budget.refuse(borrow(budget))
@@ -122,7 +121,7 @@ def test_a_process_that_owes_is_not_quiet() -> None:
     assert budget.quiet
 
 
-def test_a_lease_ends() -> None:
+def test_a_lease_ends():
     budget = Asking()
     lent(budget, A, 100.0, size=6)
     assert budget.tokens(A, 108.9) == 5
@@ -133,7 +132,7 @@ def test_a_lease_ends() -> None:
     assert budget.asked == [A]
 
 
-def test_a_refund_never_makes_a_lease_larger() -> None:
+def test_a_refund_never_makes_a_lease_larger():
     budget = Asking()
     budget.refund(A, 1.0)  # nothing was lent
     lent(budget, A, 0.0, size=3)
@@ -143,7 +142,7 @@ def test_a_refund_never_makes_a_lease_larger() -> None:
     assert budget.tokens(A, 0.0) == 3  # the one that was repaid is given back too
 
 
-def test_scopes_are_bounded() -> None:
+def test_scopes_are_bounded():
     """The one least recently borrowed for is forgotten."""
     budget = Asking()
     for n in range(MOST_SCOPES):
@@ -157,7 +156,7 @@ def test_scopes_are_bounded() -> None:
 # --- asking -----------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_remembered_for_its_origin() -> None:
+def test_a_refusal_is_remembered_for_its_origin():
     """Nothing is asked for and nothing is paid in advance, as long as it is remembered."""
     budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
@@ -169,7 +168,7 @@ def test_a_refusal_is_remembered_for_its_origin() -> None:
     assert budget.asked == [B, A]
 
 
-def test_what_was_asked_twice_is_fetched_once() -> None:
+def test_what_was_asked_twice_is_fetched_once():
     """The second request finds the lease renewed, or refused."""
     budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
@@ -181,7 +180,7 @@ def test_what_was_asked_twice_is_fetched_once() -> None:
     assert budget.borrow(B) is None  # nobody has asked
 
 
-def test_a_request_that_was_lost_is_repeated() -> None:
+def test_a_request_that_was_lost_is_repeated():
     """An interruption may come between the decision to ask and the asking."""
     budget = Asking()
     for now in (0.0, 0.5, 1.0):
@@ -192,7 +191,7 @@ def test_a_request_that_was_lost_is_repeated() -> None:
 # --- reports ----------------------------------------------------------------------------------
 
 
-def test_a_report_says_what_was_called_and_what_was_left() -> None:
+def test_a_report_says_what_was_called_and_what_was_left():
     """Each call once: in the report after it, and never in another."""
     budget = Asking(burst=1)
     assert told(lent(budget, A, 100.0, size=4, number=111_000)) == (0, 0.0, 0.0, 0, 0, 1)
@@ -214,7 +213,7 @@ def test_a_report_says_what_was_called_and_what_was_left() -> None:
     assert told(borrow(budget)) == (1, 11.0, 0.0, 0, 0, 1)
 
 
-def test_calls_are_counted_while_nothing_is_wrong() -> None:
+def test_calls_are_counted_while_nothing_is_wrong():
     """``count_call`` for those that succeed at once, ``deposit`` for any other."""
     budget = Asking()
     lent(budget, A, 0.0, size=1)
@@ -232,7 +231,7 @@ def test_calls_are_counted_while_nothing_is_wrong() -> None:
     assert not budget.quiet
 
 
-def test_the_first_report_does_not_know_since_when_it_counted() -> None:
+def test_the_first_report_does_not_know_since_when_it_counted():
     """Infinitely long: whoever keeps the bucket lets none of them count."""
     budget = Asking()
     budget.count_call()
@@ -240,10 +239,10 @@ def test_the_first_report_does_not_know_since_when_it_counted() -> None:
     assert told(borrow(budget)) == (1, inf, 0.0, 0, 0, 1)
 
 
-def test_threads_count_together() -> None:
+def test_threads_count_together():
     budget = Asking()
 
-    def count(n: int) -> None:
+    def count(n):
         for _ in range(10_000):
             budget.count_call()
 
@@ -255,7 +254,7 @@ def test_threads_count_together() -> None:
 # --- lost and found ---------------------------------------------------------------------------
 
 
-def test_a_budget_of_this_process_stands_in() -> None:
+def test_a_budget_of_this_process_stands_in():
     """ratio 0.5, burst 2: two retries at once, then one for every two calls."""
     budget = Asking()
     lent(budget, A, 0.0, size=9)
@@ -271,7 +270,7 @@ def test_a_budget_of_this_process_stands_in() -> None:
     assert budget.tokens(A, 1.0) == 1
 
 
-def test_each_edge_is_reported_once() -> None:
+def test_each_edge_is_reported_once():
     budget = Asking()
     budget.spend(A, 1.0, 0.0)
     report = borrow(budget)
@@ -281,7 +280,7 @@ def test_each_edge_is_reported_once() -> None:
     assert [budget.refuse(report), budget.refuse(report)] == [True, False]
 
 
-def test_it_is_looked_for_less_and_less_often() -> None:
+def test_it_is_looked_for_less_and_less_often():
     """After 1 s, then 2, 4, 8 and 8; and one at a time."""
     budget = Asking(burst=1_000)
     budget.lose(0.0)
@@ -300,7 +299,7 @@ def test_it_is_looked_for_less_and_less_often() -> None:
     assert looked == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-def test_what_was_lent_before_is_gone_when_it_is_found() -> None:
+def test_what_was_lent_before_is_gone_when_it_is_found():
     """It returned by itself, and calls made meanwhile counted for the fallback."""
     budget = Asking()
     lent(budget, A, 0.0, size=9)
@@ -312,7 +311,7 @@ def test_what_was_lent_before_is_gone_when_it_is_found() -> None:
     assert budget.tokens(A, 2.0) == 1
 
 
-def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it() -> None:
+def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it():
     budget = Asking()
     budget.spend(A, 1.0, 0.0)
     budget.lose(0.0)
@@ -321,7 +320,7 @@ def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it() -> None:
     assert budget.borrow(A) is not None
 
 
-def test_a_process_is_quiet_without_its_keeper_too() -> None:
+def test_a_process_is_quiet_without_its_keeper_too():
     """Only once the fallback is full, since until then it needs each deposit."""
     budget = Asking()
     budget.lose(0.0)
@@ -341,7 +340,7 @@ def test_a_process_is_quiet_without_its_keeper_too() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_has_borrowed_nothing_and_owes_nothing() -> None:
+def test_a_child_has_borrowed_nothing_and_owes_nothing():
     """Else a lease would be spent, and calls reported, by both."""
     budget = Asking()
     lent(budget, A, 0.0, size=9)
@@ -377,9 +376,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(
-    steps: list[tuple[str, float]],
-) -> None:
+def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(steps):
     """The keeper's books: lent + owed = spent + left over all reports; calls = calls reported."""
     budget = Asking(burst=2)
     now, borrowed, spent, left, calls, reported = 0.0, 0.0, 0.0, 0.0, 0, 0
@@ -416,12 +413,12 @@ def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(
     assert reported + budget._leases[A].calls == calls
 
 
-def owed_by(budget: Asking) -> float:
+def owed_by(budget):
     lease = budget._leases.get(A)
     return 0.0 if lease is None else lease.owed
 
 
-def balance(budget: Asking) -> float:
+def balance(budget):
     """Tokens borrowed, those of a lease that is over too, less what is owed."""
     lease = budget._leases.get(A)
     return 0.0 if lease is None else lease.tokens - lease.owed
@@ -430,7 +427,7 @@ def balance(budget: Asking) -> float:
 # --- in a transport ---------------------------------------------------------------------------
 
 
-WAYS: dict[str, dict[str, Any]] = {
+WAYS = {
     "fast path": {},
     "retry_if": {"retry_if": lambda response: False},
     "total_timeout": {"policy": RetryPolicy(total_timeout=9)},
@@ -440,7 +437,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
-def test_every_call_is_counted_once(options: dict[str, Any]) -> None:
+def test_every_call_is_counted_once(options):
     """Whether it may go straight through or not, in a block or outside."""
     budget = Asking()
     inner = httpx.MockTransport(lambda request: httpx.Response(200))

@@ -3,8 +3,6 @@
 Each test drives a ``Call`` by hand as the loop does: begin, admit, send, observe, plan, leave.
 """
 
-from typing import Any
-
 import pytest
 
 from forbear import (
@@ -27,7 +25,6 @@ from forbear.core.outcome import SendAgain
 from forbear.core.request import Request
 from forbear.engine import settings
 from forbear.limits.gate import observed
-from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase, RetryRefused
 
 from ..failures import REFUSED, RESET, answer
@@ -37,39 +34,35 @@ CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.H
 NOW = 1_000.0
 
 
-def a_budget(**fields: Any) -> RetryBudget:
+def a_budget(**fields):
     return RetryBudget(**{"ratio": 0, "floor_per_second": 0, "burst": 20, **fields})
 
 
-def limits_of(**parts: Any) -> Limits:
+def limits_of(**parts):
     return settings.limits_of(**{"random": lambda: 0.0, **parts})
 
 
-def a_call(
-    limits: Limits, origin: str = A, now: float = NOW, *, headers: Any = (), **fields: Any
-) -> Call:
+def a_call(limits, origin=A, now=NOW, *, headers=(), **fields):
     fields = {"backoff": Fixed(0.0), "hint_spread": 0.0, "max_attempts": 99, **fields}
     policy = RetryPolicy(**fields)
     request = Request("GET", origin, [*dict(headers).items()])
     return Call(policy, request, limits, now, policy.max_attempts)
 
 
-def begun(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> tuple[Call, float]:
+def begun(limits, origin=A, now=NOW, **options):
     """A call, and how long its first attempt has to wait."""
     call = a_call(limits, origin, now, **options)
     return call, limits.begin(call, 0.0, now)
 
 
-def sent(call: Call, failure: Failure | None, now: float = NOW) -> Call:
+def sent(call, failure, now=NOW):
     """Send an attempt, which ends like this."""
     call.sending(now)
     call.limits.observe(call, failure, now)
     return call
 
 
-def told(
-    limits: Limits, failure: Failure, origin: str = A, now: float = NOW, **options: Any
-) -> Call:
+def told(limits, failure, origin=A, now=NOW, **options):
     """A call whose first attempt went the short way and ended like this."""
     call = a_call(limits, origin, now, **options)
     call.is_under_way = True
@@ -77,27 +70,27 @@ def told(
     return sent(call, failure, now)
 
 
-def planned(call: Call, failure: Failure, now: float = NOW) -> Any:
+def planned(call, failure, now=NOW):
     """Decide on a retry, and note it."""
     verdict = plan_retry(call, failure, now)
     call.note(failure, now, *verdict)
     return verdict
 
 
-def held(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> float:
+def held(limits, origin=A, now=NOW, **options):
     """Seconds for which the first attempt of another call is held."""
     call, delay = begun(limits, origin, now, **options)
     limits.leave(call, now)
     return delay
 
 
-def refusal(ask: Any, *arguments: Any, **options: Any) -> tuple[Reason, bool, float | None]:
+def refusal(ask, *arguments, **options):
     with pytest.raises(RetryRefused) as caught:
         ask(*arguments, **options)
     return caught.value.reason, caught.value.send, caught.value.retry_after
 
 
-def opened(**fields: Any) -> CircuitBreaker:
+def opened(**fields):
     """A breaker that is open for A, for 10 s from NOW."""
     breaker = CircuitBreaker(1, **{"failure_rate": None, "open_for": 10.0, **fields})
     breaker.record(A, failed=True, sent_at=NOW, now=NOW)
@@ -107,7 +100,7 @@ def opened(**fields: Any) -> CircuitBreaker:
 # --- budget -----------------------------------------------------------------------------------
 
 
-def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry() -> None:
+def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry():
     """What other retries cost is test_decide's."""
     went_on = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
     budget = a_budget()
@@ -116,8 +109,8 @@ def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry() -> None:
     assert budget.tokens(A, NOW) == 19.95
 
 
-def test_a_scope_that_fails_means_the_origin() -> None:
-    def fail(request: Request) -> str:
+def test_a_scope_that_fails_means_the_origin():
+    def fail(request):
         raise ZeroDivisionError
 
     budget = a_budget(scope=fail)
@@ -136,7 +129,7 @@ TROUBLE = {
 NO_WORD = {"unprocessed", "pool", "certificate", "decoding", "permanent", "unknown"}
 
 
-def test_which_errors_are_trouble() -> None:
+def test_which_errors_are_trouble():
     """Failed connections and timeouts; not what is wrong on this side, nor a healthy goodbye."""
     kinds = {kind.value for kind in FailureKind} - {"status"}
     assert kinds == TROUBLE | NO_WORD
@@ -160,7 +153,7 @@ def test_which_errors_are_trouble() -> None:
     (answer(429, 5.0), None),
     (answer(403, 5.0, "x-ratelimit-reset"), None),
 ], ids=repr)  # fmt: skip
-def test_which_answers_are_trouble(failure: Failure | None, counts: bool | None) -> None:
+def test_which_answers_are_trouble(failure, counts):
     """True opens a breaker of one failure; False ends a row of failures; None does neither."""
     breaker, single = CircuitBreaker(2, failure_rate=None), CircuitBreaker(1, failure_rate=None)
     limits = limits_of(breaker=breaker)
@@ -171,7 +164,7 @@ def test_which_answers_are_trouble(failure: Failure | None, counts: bool | None)
     assert single.state(A, NOW) is (OPEN if counts else CLOSED)
 
 
-def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
+def test_an_open_circuit_refuses_a_call_before_it_deposits():
     budget = a_budget(ratio=1)
     assert budget.spend(A, 10, NOW)
     assert refusal(begun, limits_of(budget=budget, breaker=opened()), now=NOW + 4) == (
@@ -182,7 +175,7 @@ def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
     assert budget.tokens(A, NOW) == 10
 
 
-def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe() -> None:
+def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe():
     """The permit is taken when it is sent, asked twice or not, and not when it is planned."""
     breaker = CircuitBreaker(1, failure_rate=None, open_for=10.0)
     limits = limits_of(breaker=breaker)
@@ -199,7 +192,7 @@ def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe() -> None:
 @pytest.mark.parametrize(
     "failure", [answer(429), answer(429, 3.0), Failure(FailureKind.POOL, Phase.UNSENT)], ids=repr
 )
-def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> None:
+def test_a_probe_that_says_nothing_gives_its_permit_back(failure):
     breaker = opened()
     call, _ = begun(limits_of(breaker=breaker), now=NOW + 10)
     sent(call, failure, NOW + 10)
@@ -210,7 +203,7 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> No
 # --- cooldown: who is held --------------------------------------------------------------------
 
 
-def test_a_503_with_a_time_holds_everybody() -> None:
+def test_a_503_with_a_time_holds_everybody():
     limits = limits_of(cooldown="all")
     told(limits, answer(503, 5.0), headers={"Authorization": "Bearer one"})
     assert held(limits, headers={"Authorization": "Bearer two"}) == 5.0
@@ -225,7 +218,7 @@ def test_a_503_with_a_time_holds_everybody() -> None:
     (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key"),
     (answer(429, 5.0), b"X-API-Key"),
 ], ids=["429", "an exhausted quota", "headers in bytes"])  # fmt: skip
-def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: Any) -> None:
+def test_a_429_holds_only_who_has_the_same_credential(failure, header):
     """One tenant does not punish another, nor those who have no name."""
     limits = limits_of(cooldown="all")
     told(limits, failure, headers={header: "one"})
@@ -235,7 +228,7 @@ def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: 
     assert held(limits, B, headers={header: "one"}) == 0.0
 
 
-def test_who_asked_for_nothing_gets_nothing() -> None:
+def test_who_asked_for_nothing_gets_nothing():
     """No time, or no throttling; and a policy that ignores times is not held."""
     limits = limits_of(cooldown="all")
     for failure in (RESET, answer(429), answer(503), answer(500, 5.0), answer(503, 0.0)):
@@ -248,7 +241,7 @@ def test_who_asked_for_nothing_gets_nothing() -> None:
     assert held(off) == 0.0
 
 
-def test_retries_only() -> None:
+def test_retries_only():
     """A first attempt goes through; a retry of another call waits as long as the origin asked."""
     limits = limits_of(cooldown="retries")
     told(limits, answer(503, 5.0))
@@ -261,7 +254,7 @@ def test_retries_only() -> None:
 # --- cooldown: for how long -------------------------------------------------------------------
 
 
-def test_a_call_that_would_wait_too_long_is_told_at_once() -> None:
+def test_a_call_that_would_wait_too_long_is_told_at_once():
     limits = limits_of(cooldown="all")
     told(limits, answer(503, 30.0))
     assert refusal(begun, limits, now=NOW + 5, max_retry_after=10.0) == (
@@ -272,7 +265,7 @@ def test_a_call_that_would_wait_too_long_is_told_at_once() -> None:
     assert held(limits, now=NOW + 20, max_retry_after=10.0) == 10.0
 
 
-def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid() -> None:
+def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid():
     budget = RetryBudget()
     limits = limits_of(budget=budget, cooldown="retries")
     told(limits, answer(503, 30.0))
@@ -284,7 +277,7 @@ def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid() -> None
     assert budget.quiet
 
 
-def test_the_random_share_is_cut_to_the_deadline_and_the_servers_time_is_not() -> None:
+def test_the_random_share_is_cut_to_the_deadline_and_the_servers_time_is_not():
     limits = limits_of(cooldown="retries", random=lambda: 0.9)
     told(limits, answer(503, 4.0))
     call = told(limits, RESET, hint_spread=0.5)
@@ -292,7 +285,7 @@ def test_the_random_share_is_cut_to_the_deadline_and_the_servers_time_is_not() -
     assert planned(call, RESET) == (pytest.approx(4.2), "cooldown")
 
 
-def test_a_held_call_looks_again_when_its_time_has_come_but_not_for_ever() -> None:
+def test_a_held_call_looks_again_when_its_time_has_come_but_not_for_ever():
     """Held for 5 s, then for 4 s more; another 4 would be more than the 10 that the policy waits."""
     limits = limits_of(cooldown="all")
     told(limits, answer(503, 5.0))
@@ -304,13 +297,13 @@ def test_a_held_call_looks_again_when_its_time_has_come_but_not_for_ever() -> No
     assert limits.admit(call, NOW + 13) == 0.0
 
 
-def test_nobody_is_held_for_a_circuit_that_is_open() -> None:
+def test_nobody_is_held_for_a_circuit_that_is_open():
     limits = limits_of(cooldown="all", breaker=CircuitBreaker(1, failure_rate=None, open_for=30.0))
     told(limits, answer(503, 5.0))
     assert refusal(begun, limits) == (Reason.CIRCUIT_OPEN, False, 24.0)  # -20 %
 
 
-def test_no_permit_is_held_while_waiting() -> None:
+def test_no_permit_is_held_while_waiting():
     """Open for 1 s, held for 5: the permit is taken when the probe is sent."""
     breaker = CircuitBreaker(1, failure_rate=None, open_for=1.0)
     limits = limits_of(cooldown="all", breaker=breaker)
@@ -323,7 +316,7 @@ def test_no_permit_is_held_while_waiting() -> None:
     assert breaker.refused_for(A, NOW + 5) > 0.0
 
 
-def test_a_thousand_callers_are_let_go_one_after_the_other() -> None:
+def test_a_thousand_callers_are_let_go_one_after_the_other():
     """A millisecond apart: no 10 ms in which more than 11 of them send, and all within a second."""
     limits = limits_of(cooldown="all")
     told(limits, answer(503, 5.0))
@@ -333,7 +326,7 @@ def test_a_thousand_callers_are_let_go_one_after_the_other() -> None:
     assert max(sum(1 for other in releases if at <= other < at + 0.010) for at in releases) <= 11
 
 
-def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step() -> None:
+def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step():
     """hint_spread, as for hints: 0.1 of 5 s, by each caller's own random number."""
     draws = iter([0.0, 0.0, 0.5, 0.0, 1.0, 0.0])
     limits = limits_of(cooldown="all", random=lambda: next(draws))
@@ -360,7 +353,7 @@ def test_a_retry_goes_to_the_next_origin(failure, delay, source, cost):
     assert begun(limits)[0].origin == (B if rests else A), "it asked to be left alone"
 
 
-def test_when_every_origin_was_tried_the_backoff_is_waited_and_paid() -> None:
+def test_when_every_origin_was_tried_the_backoff_is_waited_and_paid():
     budget = a_budget()
     call = told(limits_of(budget=budget, origins=Origins([A, B])), REFUSED, backoff=Fixed(2.0))
     assert planned(call, REFUSED) == (0.0, "failover")
@@ -368,7 +361,7 @@ def test_when_every_origin_was_tried_the_backoff_is_waited_and_paid() -> None:
     assert (call.origin, budget.tokens(A, NOW)) == (A, 19)
 
 
-def test_an_origin_whose_circuit_is_open_is_passed_over() -> None:
+def test_an_origin_whose_circuit_is_open_is_passed_over():
     """At first, after a failure, and if it opens during the wait."""
     breaker = opened()
     limits = limits_of(breaker=breaker, origins=Origins([A, B, C]))
@@ -382,7 +375,7 @@ def test_an_origin_whose_circuit_is_open_is_passed_over() -> None:
     assert (call.origin, limits.admit(call, NOW + 10)) == (A, 0.0)
 
 
-def test_if_all_circuits_are_open_a_call_is_refused_for_the_shortest_time() -> None:
+def test_if_all_circuits_are_open_a_call_is_refused_for_the_shortest_time():
     breaker = opened(open_for=40.0)
     breaker.record(B, failed=True, sent_at=NOW - 9, now=NOW - 9)
     assert refusal(begun, limits_of(breaker=breaker, origins=Origins([A, B]))) == (
@@ -393,7 +386,7 @@ def test_if_all_circuits_are_open_a_call_is_refused_for_the_shortest_time() -> N
 
 
 @pytest.mark.parametrize("seconds", [30.0, 120.0])
-def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds: float) -> None:
+def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds):
     """It was to go to B after 1 s; then another call was told by B to come back later."""
     limits = limits_of(cooldown="retries", origins=Origins([A, B]))
     call = told(limits, RESET, backoff=Fixed(1.0))
@@ -404,7 +397,7 @@ def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds: flo
     assert call.origin == A
 
 
-def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_first() -> None:
+def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_first():
     limits = limits_of(cooldown="all", origins=Origins([A, B]))
     told(limits, answer(503, 30.0), A)
     told(limits, answer(503, 20.0), B)
@@ -418,7 +411,7 @@ def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_firs
 # --- together ---------------------------------------------------------------------------------
 
 
-def test_quiet_asks_every_part() -> None:
+def test_quiet_asks_every_part():
     budget, breaker = a_budget(ratio=1), CircuitBreaker(2, failure_rate=None)
     origins = Origins([B, C])
     limits = limits_of(budget=budget, breaker=breaker, cooldown="all", origins=origins)
@@ -442,20 +435,20 @@ class Taken:
     mode = "enforce"
     is_taken = True
 
-    def refused_for(self, origin: str, now: float) -> float:
+    def refused_for(self, origin, now):
         return 0.0
 
-    def state(self, origin: str, now: float) -> CircuitState:
+    def state(self, origin, now):
         return HALF_OPEN
 
-    def admit(self, origin: str, now: float) -> Admission:
+    def admit(self, origin, now):
         return Admission(0, 1.0, None) if self.is_taken else Admission(1, 0.0, None)
 
-    def release(self, origin: str, permit: int) -> None:
+    def release(self, origin, permit):
         self.is_taken = False
 
 
-def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure() -> None:
+def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure():
     """Of 3.9 tokens two first attempts cost 2; two retries would leave an unhealthy origin."""
     gate = RetryGate()
     limits = limits_of(gate=gate)
@@ -472,7 +465,7 @@ def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure()
     assert not gate.is_healthy(A)
 
 
-def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_server_alone() -> None:
+def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_server_alone():
     gate = RetryGate(scope=lambda request: {"x": "blue"}[request.header("x-service")])
     limits = limits_of(gate=gate, origins=Origins([A, B]))
     for _ in range(3):
@@ -488,7 +481,7 @@ def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_ser
     assert not gate.is_healthy(A)
 
 
-def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too() -> None:
+def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too():
     gate = RetryGate()
     gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     limits = limits_of(gate=gate, breaker=opened())
@@ -500,7 +493,7 @@ def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too() -> None:
     assert (wait, asks) == (None, [0.5] * 6 + [0.25])
 
 
-def test_a_half_open_circuit_lets_a_held_call_be_its_probe() -> None:
+def test_a_half_open_circuit_lets_a_held_call_be_its_probe():
     """After a second, and not when the gate would send one: four seconds after a timeout."""
     gate = RetryGate()
     gate.bad(A, NOW, sent_at=NOW, weight=3.0, is_timeout=True)
@@ -511,7 +504,7 @@ def test_a_half_open_circuit_lets_a_held_call_be_its_probe() -> None:
     assert limits.admit(call, NOW + 1.0) == 0.0
 
 
-def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:
+def test_a_held_call_that_finds_no_slot_is_refused_for_that():
     gate = RetryGate()
     gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     bulkhead = ConcurrencyLimit(1, adaptive=False, max_waiting=0)
@@ -523,7 +516,7 @@ def test_a_held_call_that_finds_no_slot_is_refused_for_that() -> None:
     assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
 
 
-def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent() -> None:
+def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent():
     gate = RetryGate()
     breaker = CircuitBreaker(1, failure_rate=None)
     limits = limits_of(gate=gate, breaker=breaker, origins=Origins([A, B, C]))
@@ -561,7 +554,7 @@ def test_a_held_call_whose_probe_another_has_taken_is_held_again(at, asks_in):
     assert gate.held() == 0
 
 
-def test_a_probe_that_was_put_back_twice_uses_its_patience_once() -> None:
+def test_a_probe_that_was_put_back_twice_uses_its_patience_once():
     """A policy that waits for longer than by default: a probe uses up no attempt, when it is sent."""
     gate, breaker = RetryGate(), Taken()
     for _ in range(3):
@@ -584,7 +577,7 @@ def test_a_probe_that_was_put_back_twice_uses_its_patience_once() -> None:
     )
 
 
-def test_repr_shows_the_parts() -> None:
+def test_repr_shows_the_parts():
     breaker = CircuitBreaker(5, failure_rate=None)
     limits = limits_of(gate=RetryGate(), budget=RetryBudget(), breaker=breaker, cooldown="all")
     assert repr(limits) == (

@@ -3,7 +3,6 @@
 import gc
 import os
 import weakref
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from forbear.testing.server import Ledger, Scripts
 
 from ..processes import python
 
-MAKERS: list[Any] = [
+MAKERS = [
     RetryBudget,
     TokenBucket,
     CircuitBreaker,
@@ -36,7 +35,7 @@ MAKERS: list[Any] = [
 ]
 
 
-def test_every_lock_is_made_anew() -> None:
+def test_every_lock_is_made_anew():
     """What runs in a forked child."""
     for make in MAKERS:
         held, free = make(), make()
@@ -49,14 +48,14 @@ def test_every_lock_is_made_anew() -> None:
                 shared._lock.release()
 
 
-def test_the_lock_of_blocks_of_the_whole_process_is_made_anew() -> None:
+def test_the_lock_of_blocks_of_the_whole_process_is_made_anew():
     """Another thread entered ``fast()`` when the child was forked."""
     lock = clock._shared._lock
     renew()
     assert clock._shared._lock is not lock
 
 
-def test_what_nobody_holds_is_freed() -> None:
+def test_what_nobody_holds_is_freed():
     """Forks renew the locks of all shared things, which must not keep them alive."""
     for make in MAKERS:
         gone = weakref.ref(make())
@@ -102,7 +101,7 @@ assert budget.tokens("a", 0.0) == 4  # what the child spends is the child's
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() -> None:
+def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child():
     """gunicorn and multiprocessing fork whenever they like."""
     # Python warns of every fork beside threads, which is what this test is about.
     python(FORK_WITH_THE_LOCK_HELD, "-W", "ignore")
@@ -144,7 +143,7 @@ thread.join()
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_while_another_thread_makes_its_first_retry_does_not_hang_the_child() -> None:
+def test_a_fork_while_another_thread_makes_its_first_retry_does_not_hang_the_child():
     """What a retry needs is loaded with the first: the child would wait for that import's lock."""
     python(FORK_WHILE_A_THREAD_IMPORTS, "-W", "ignore")
 
@@ -216,6 +215,6 @@ assert set(ended) == {0}, ended
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("how", ["fork", "multiprocessing"])
-def test_a_child_forked_while_calls_wait_makes_calls_of_its_own(how: str) -> None:
+def test_a_child_forked_while_calls_wait_makes_calls_of_its_own(how):
     """It retries as its parent does, and none of the parent's waiting or held calls is its own."""
     python(FORK_WHILE_CALLS_WAIT.replace("sys.argv[1]", repr(how)), "-W", "ignore")

@@ -1,7 +1,6 @@
 """Pacing: what is read of quotas, and how calls are spread over what is left; numbers alone."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,28 +63,28 @@ LEAST_TIME, TIMES = 0.05, 2.0  # seconds an attempt has, or times the slowest of
     ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225199"}, []),  # is over
     ({}, []),
 ])  # fmt: skip
-def test_what_servers_show(lines: dict[str, str], found: list[Quota]) -> None:
+def test_what_servers_show(lines, found):
     assert read_quotas(list(lines.items()), lambda: UTC) == tuple(found)
     raw = [(name.encode(), value.encode()) for name, value in lines.items()]
     assert read_quotas(raw, lambda: UTC) == tuple(found)
 
 
-def shown(pacing: Pacing, left: float, seconds: float, now: float = NOW, limit: Any = 100) -> None:
+def shown(pacing, left, seconds, now=NOW, limit=100):
     pacing.learn(A, [Quota("requests", left, seconds, limit, 10)], now, now)
 
 
-def ask(pacing: Pacing, count: int, now: float = NOW, longest: float = 60.0) -> list[float]:
+def ask(pacing, count, now=NOW, longest=60.0):
     return [pacing.turn(Turn(now), A, longest, now) for _ in range(count)]
 
 
-def test_what_is_under_way_has_used_its_share_already() -> None:
+def test_what_is_under_way_has_used_its_share_already():
     pacing = Pacing(reserve=0.0)
     shown(pacing, 5, 10)
     waits = ask(pacing, 8)
     assert waits == [0.0] * 5 + [pytest.approx(ASKS_AGAIN + n / 1_000) for n in (1, 2, 3)]
 
 
-def test_of_a_window_that_is_not_named_the_longest_rest_is_taken() -> None:
+def test_of_a_window_that_is_not_named_the_longest_rest_is_taken():
     """So nobody is sent after two seconds because of one that was seen near its end."""
     pacing, now = Pacing(reserve=1.0), NOW + 3
     pacing.learn(A, [Quota("q", 5, 1, 100, None)], NOW, NOW)
@@ -95,10 +94,10 @@ def test_of_a_window_that_is_not_named_the_longest_rest_is_taken() -> None:
     assert all(pacing.turn(turn, A, 60.0, now + 2.5) for turn in waiting[5:])
 
 
-def sent_at(pacing: Pacing, calls: int, until: float) -> list[float]:
+def sent_at(pacing, calls, until):
     """When each of some calls is sent that all ask at once; their responses show nothing new."""
     turns = [Turn(NOW) for _ in range(calls)]
-    found: list[float] = []
+    found = []
     due = [(NOW, turn) for turn in turns]
     while due:
         due.sort(key=lambda one: one[0])
@@ -113,7 +112,7 @@ def sent_at(pacing: Pacing, calls: int, until: float) -> list[float]:
     return found
 
 
-def test_the_reserve_is_spread_over_the_rest_of_the_window() -> None:
+def test_the_reserve_is_spread_over_the_rest_of_the_window():
     """Ten are left, and fifteen want to go: one after the other, all of them in the window."""
     pacing = Pacing(reserve=0.1)
     shown(pacing, 10, 10)
@@ -124,13 +123,13 @@ def test_the_reserve_is_spread_over_the_rest_of_the_window() -> None:
     assert times[-1] > 6
 
 
-def test_those_who_wait_go_at_once_if_all_of_them_fit() -> None:
+def test_those_who_wait_go_at_once_if_all_of_them_fit():
     pacing = Pacing(reserve=0.1)
     shown(pacing, 10, 10)
     assert sent_at(pacing, 8, NOW + 10)[-1] < 5 * ASKS_AGAIN
 
 
-def test_what_grows_again_holds_nobody() -> None:
+def test_what_grows_again_holds_nobody():
     pacing = Pacing()
     shown(pacing, 0, 10)
     assert all(wait > 0 for wait in ask(pacing, 5))
@@ -138,7 +137,7 @@ def test_what_grows_again_holds_nobody() -> None:
     assert ask(pacing, 5, NOW + 1) == [0.0] * 5
 
 
-def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down() -> None:
+def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down():
     for is_exact, waits in ((True, 0), (False, 1)):
         pacing = Pacing()
         pacing.learn(A, [Quota("q", 0, 10, 100, 10, is_exact=is_exact)], NOW, NOW)
@@ -146,7 +145,7 @@ def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down() -
 
 
 @pytest.mark.parametrize(("seconds", "is_another"), [(11, False), (13, True)])
-def test_a_window_that_ends_much_later_is_another_one(seconds: float, is_another: bool) -> None:
+def test_a_window_that_ends_much_later_is_another_one(seconds, is_another):
     """A difference of two seconds is rounding."""
     pacing = Pacing()
     shown(pacing, 0, 10)
@@ -154,7 +153,7 @@ def test_a_window_that_ends_much_later_is_another_one(seconds: float, is_another
     assert (ask(pacing, 1, NOW + 10 + ROUNDING)[0] > 0) is is_another
 
 
-def test_the_last_second_of_a_window_counts_too_and_begins_none() -> None:
+def test_the_last_second_of_a_window_counts_too_and_begins_none():
     """Rounded down it is 0 s, which as a new window would hold everybody for ever."""
     pacing = Pacing()
     shown(pacing, 0, 0)
@@ -165,7 +164,7 @@ def test_the_last_second_of_a_window_counts_too_and_begins_none() -> None:
     assert ask(pacing, 1, NOW + ROUNDING + 1) == [0.0]
 
 
-def test_who_comes_now_leaves_room_for_those_who_wait() -> None:
+def test_who_comes_now_leaves_room_for_those_who_wait():
     """They sleep while the window is filled again, and would find it used up."""
     pacing = Pacing()
     shown(pacing, 0, 10)
@@ -176,7 +175,7 @@ def test_who_comes_now_leaves_room_for_those_who_wait() -> None:
     assert [pacing.turn(turn, A, 60.0, NOW + 10) for turn in waiting[:10]] == [0.0] * 10
 
 
-def test_the_tightest_quota_counts() -> None:
+def test_the_tightest_quota_counts():
     pacing = Pacing()
     quotas = [Quota("requests", 90, 10, 100, None), Quota("tokens", 0, 10, 1000, None)]
     pacing.learn(A, quotas, NOW, NOW)
@@ -187,7 +186,7 @@ def test_the_tightest_quota_counts() -> None:
     pytest.param(0.0, 8, 11, id="of 1,000 that are left ten may go"),
     pytest.param(0.2, 4, 7, id="four of them are the reserve"),
 ])  # fmt: skip
-def test_a_call_costs_what_the_quota_loses(reserve: float, least: int, most: int) -> None:
+def test_a_call_costs_what_the_quota_loses(reserve, least, most):
     """A hundred tokens each."""
     pacing, now = Pacing(reserve=reserve), NOW
     for left in range(3_000, 900, -100):
@@ -197,7 +196,7 @@ def test_a_call_costs_what_the_quota_loses(reserve: float, least: int, most: int
     assert least <= waits.count(0.0) <= most
 
 
-def test_a_call_that_is_under_way_may_have_cost_its_share_already() -> None:
+def test_a_call_that_is_under_way_may_have_cost_its_share_already():
     """Five are answered and five are not: a thousand for ten. Of 20 that fit, 15 are left."""
     pacing = Pacing(reserve=0.0)
     shown(pacing, 3_000, 30)
@@ -207,7 +206,7 @@ def test_a_call_that_is_under_way_may_have_cost_its_share_already() -> None:
     assert ask(pacing, 20).count(0.0) == 15
 
 
-def test_a_response_that_a_later_one_has_overtaken_is_one_that_cost() -> None:
+def test_a_response_that_a_later_one_has_overtaken_is_one_that_cost():
     """What it shows is old, but it is one of the twelve that have cost 2,200; 800 are left."""
     pacing = Pacing(reserve=0.0)
     for left in (3_000, 1_000, *range(2_800, 1_000, -200)):
@@ -220,14 +219,14 @@ def test_a_response_that_a_later_one_has_overtaken_is_one_that_cost() -> None:
     pytest.param([5, 5, 5, 5, 5, 5], id="never less than one"),
     pytest.param([30, 20, 5], id="one until five responses have shown more"),
 ])  # fmt: skip
-def test_a_call_costs_one(lefts: list[float]) -> None:
+def test_a_call_costs_one(lefts):
     pacing = Pacing(reserve=0.0)
     for left in lefts:
         shown(pacing, left, 30)
     assert ask(pacing, 8).count(0.0) == 5
 
 
-def test_a_call_that_is_over_leaves_its_share_to_the_next() -> None:
+def test_a_call_that_is_over_leaves_its_share_to_the_next():
     pacing = Pacing(reserve=0.0, scope="origin")
     limits = limits_of(pacing=pacing)
     shown(pacing, 1, 10)
@@ -246,14 +245,14 @@ def test_a_call_that_is_over_leaves_its_share_to_the_next() -> None:
     assert pacing.waiting() == 0
 
 
-def test_a_window_longer_than_a_call_may_wait_holds_nobody() -> None:
+def test_a_window_longer_than_a_call_may_wait_holds_nobody():
     """It would wait in vain: the server says what becomes of it."""
     pacing = Pacing()
     shown(pacing, 0, 3_000)
     assert ask(pacing, 3, longest=60.0) == [0.0] * 3
 
 
-def test_a_call_that_waits_until_its_deadline_is_sent_in_time() -> None:
+def test_a_call_that_waits_until_its_deadline_is_sent_in_time():
     """Its response has to come too, and takes as long as the slowest one recently did."""
     pacing = Pacing(reserve=1.0)
     slow = (0.3, 1, TIMES * 0.3)
@@ -280,9 +279,7 @@ def test_a_call_that_waits_until_its_deadline_is_sent_in_time() -> None:
     calls=st.integers(1, 12),
     reserve=st.floats(0, 1),
 )  # fmt: skip
-def test_whatever_a_server_says_nobody_waits_longer_than_a_window(
-    seen: list[tuple[Any, ...]], calls: int, reserve: float
-) -> None:
+def test_whatever_a_server_says_nobody_waits_longer_than_a_window(seen, calls, reserve):
     pacing, now = Pacing(reserve=reserve), NOW
     for left, seconds, limit, window, pause in seen:
         pacing.learn(A, [Quota("q", left, seconds, limit, window)], now, now)
@@ -303,7 +300,7 @@ def test_whatever_a_server_says_nobody_waits_longer_than_a_window(
 @pytest.mark.parametrize(
     ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
 )
-def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
+def test_which_tenants_share_quotas(scope, is_shared):
     limits = limits_of(pacing=Pacing(scope=scope))
     first, second = (
         Call(RetryPolicy(), Request("GET", A, [("Authorization", tenant)]), limits, NOW, 5)
@@ -316,7 +313,7 @@ def test_which_tenants_share_quotas(scope: Any, is_shared: bool) -> None:
     assert (limits.admit(second, NOW) != 0) is is_shared
 
 
-def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothing() -> None:
+def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothing():
     pacing = Pacing(scope="origin")
     limits = limits_of(pacing=pacing)
     pacing.learn(A, [Quota("requests", 0, 2, 100, 2)], NOW, NOW)
@@ -333,7 +330,7 @@ def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothi
     assert limits.admit(hooked, NOW) == 0
 
 
-def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew() -> None:
+def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew():
     pacing = Pacing()
     for number in (*range(1_024), 0, 1_024):
         quota = Quota("requests", 0, 10, 100, 10)
@@ -344,10 +341,10 @@ def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew() -> None:
     assert pacing.turn(Turn(NOW), "http://0:80", 60.0, NOW) == 0
 
 
-def test_what_is_wrong_is_said_at_once() -> None:
+def test_what_is_wrong_is_said_at_once():
     with pytest.raises(ValueError, match="reserve must be from 0 to 1, got 2"):
         Pacing(reserve=2)
     with pytest.raises(TypeError, match="reserve must be a number, got 'all'"):
-        Pacing(reserve="all")  # type: ignore[arg-type]
+        Pacing(reserve="all")
     with pytest.raises(ValueError, match="scope must be 'credential', 'origin' or a function"):
-        Pacing(scope="tenant")  # type: ignore[arg-type]
+        Pacing(scope="tenant")

@@ -3,8 +3,6 @@
 What the limits themselves do is in test_limits.py.
 """
 
-from typing import Any
-
 import pytest
 
 from forbear import (
@@ -16,12 +14,11 @@ from forbear import (
     RetryBudget,
     RetryPolicy,
 )
-from forbear.addons.breaker import Transition
 from forbear.core.call import LATER, QUOTAS, REFUND, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
 from forbear.engine.settings import limits_of
-from forbear.strategies import Failure, RetryRefused, RetryToken, StandardStrategy
+from forbear.strategies import RetryRefused, StandardStrategy
 
 from ..failures import RESET, answer
 
@@ -29,16 +26,12 @@ A = "http://a:80"
 NOW = 1_000.0
 
 
-def a_strategy(
-    budget: RetryBudget | None = None, *, breaker: CircuitBreaker | None = None, **fields: Any
-) -> StandardStrategy:
+def a_strategy(budget=None, *, breaker=None, **fields):
     policy = RetryPolicy(**{"backoff": Fixed(1.0), "hint_spread": 0.0, **fields})
     return StandardStrategy(policy, budget=budget, breaker=breaker, random=lambda: 0.5)
 
 
-def refresh(
-    strategy: StandardStrategy, token: RetryToken, failure: Failure = RESET, latest: float = 1e9
-) -> float:
+def refresh(strategy, token, failure=RESET, latest=1e9):
     token.attempts += 1
     assert strategy.refresh_token(token, failure, 0.0, latest=latest) is token
     return token.delay
@@ -46,7 +39,7 @@ def refresh(
 
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
-def test_both_ends_are_idempotent(first: str, second: str) -> None:
+def test_both_ends_are_idempotent(first, second):
     """Cancelled before the second retry was sent: paid back once. Succeeded: it was sent."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = a_strategy(budget)
@@ -60,7 +53,7 @@ def test_both_ends_are_idempotent(first: str, second: str) -> None:
     assert budget.tokens(A, 0.0) == (19 if first == "release" else 18)
 
 
-def test_quiet_is_the_budgets_and_each_call_deposits_once() -> None:
+def test_quiet_is_the_budgets_and_each_call_deposits_once():
     budget = RetryBudget(ratio=0.5, floor_per_second=0, burst=2)
     strategy = a_strategy(budget)
     assert strategy.quiet
@@ -76,11 +69,11 @@ def test_quiet_is_the_budgets_and_each_call_deposits_once() -> None:
 
 
 class Edges(list[str]):
-    def emit(self, name: str, call: Call, edge: Transition) -> None:
+    def emit(self, name, call, edge):
         self.append(edge.to_state)
 
 
-def test_the_four_methods_alone_drive_the_breaker() -> None:
+def test_the_four_methods_alone_drive_the_breaker():
     """Failures and successes reach it, and a first attempt takes the probe's permit."""
     strategy = a_strategy(breaker=CircuitBreaker(2, open_for=10.0), backoff=Fixed(0.0))
     edges = Edges()
@@ -102,12 +95,12 @@ def test_the_four_methods_alone_drive_the_breaker() -> None:
     assert strategy.quiet
 
 
-def test_repr_is_one_line_of_state() -> None:
+def test_repr_is_one_line_of_state():
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=5 <RetryBudget 7/7>>"
     assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no limits>"
 
 
-def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
+def test_what_a_transport_adds_learns_beside_the_breaker():
     """Of a strategy that has nothing but a breaker, which is asked without a walk through all."""
     slots, pacing = ConcurrencyLimit(start=10), Pacing()
     strategy = a_strategy(breaker=CircuitBreaker())
@@ -122,7 +115,7 @@ def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
     assert limits.admit(call, NOW + 0.2) > 0
 
 
-def test_each_client_of_a_strategy_is_told_that_its_budget_is_exhausted() -> None:
+def test_each_client_of_a_strategy_is_told_that_its_budget_is_exhausted():
     """Once; what the budget has is shared all the same."""
     strategy = a_strategy(RetryBudget(ratio=0, floor_per_second=0, burst=1), backoff=Fixed(0.0))
     clients, told = [limits_of(strategy=strategy) for _ in "ab"], []
