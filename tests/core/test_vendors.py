@@ -30,8 +30,8 @@ def google(*details: object) -> dict[str, Any]:
     return {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": list(details)}}
 
 
-def retry_info(delay: object) -> dict[str, Any]:
-    return google({"@type": RETRY_INFO, "retryDelay": delay})
+def info(delay: object) -> dict[str, Any]:
+    return {"@type": RETRY_INFO, "retryDelay": delay}
 
 
 def after(seconds: float) -> Hint:
@@ -39,32 +39,19 @@ def after(seconds: float) -> Hint:
 
 
 # RooCodeInc/Roo-Code#3883, a quota of a minute.
+MINUTE = {
+    "quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier",
+    "quotaDimensions": {"location": "global", "model": "gemini-2.5-flash"}, "quotaValue": "250000",
+}  # fmt: skip
 GEMINI_MINUTE = google(
-    {
-        "@type": QUOTA_FAILURE,
-        "violations": [
-            {
-                "quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier",
-                "quotaDimensions": {"location": "global", "model": "gemini-2.5-flash"},
-                "quotaValue": "250000",
-            }
-        ],
-    },
+    {"@type": QUOTA_FAILURE, "violations": [MINUTE]},
     {"@type": "type.googleapis.com/google.rpc.Help", "links": []},
-    {"@type": RETRY_INFO, "retryDelay": "26s"},
+    info("26s"),
 )
 # help.openai.com 5955604; before 2026 the code was the type.
-OPENAI_QUOTA = {
-    "error": {
-        "message": "You exceeded your current quota, please check your plan and billing details.",
-        "type": "insufficient_quota",
-        "param": None,
-        "code": "insufficient_quota",
-    }
-}
-
-
-# --- google -----------------------------------------------------------------------------------
+MESSAGE = "You exceeded your current quota, please check your plan and billing details."
+QUOTA = {"type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
+OPENAI_QUOTA = {"error": {"message": MESSAGE, **QUOTA}}
 
 
 def test_the_delay_of_a_gemini_quota_is_read() -> None:
@@ -72,92 +59,57 @@ def test_the_delay_of_a_gemini_quota_is_read() -> None:
     assert said([GEMINI_MINUTE], "google") == after(26.0), "as streaming methods answer"
 
 
-@pytest.mark.parametrize(
-    ("delay", "seconds"),
-    [
-        ("17s", 17.0), ("0.5s", 0.5), ("3.000000001s", 3.000000001), ("45.837906927s", 45.837906927),
-        ("0s", 0.0), ("315576000000s", 2147483648.0), ("9" * 5000 + "s", 2147483648.0),
-        ({"seconds": "17", "nanos": 0}, 17.0), ({"seconds": 17}, 17.0),
-        ({"nanos": 500_000_000}, 0.5), ({"seconds": 3, "nanos": 1}, 3.000000001),
-    ],
-    ids=lambda value: repr(value)[:40],
-)  # fmt: skip
-def test_a_duration_is_read_as_protobuf_writes_it(delay: object, seconds: float) -> None:
-    assert said(retry_info(delay), "google") == after(seconds)
-
-
-@pytest.mark.parametrize(
-    "delay",
-    [
+@pytest.mark.parametrize(("delay", "seconds"), [
+    ("17s", 17.0), ("0.5s", 0.5), ("3.000000001s", 3.000000001), ("45.837906927s", 45.837906927),
+    ("0s", 0.0), ("315576000000s", 2147483648.0), ("9" * 5000 + "s", 2147483648.0),
+    ({"seconds": "17", "nanos": 0}, 17.0), ({"seconds": 17}, 17.0),
+    ({"nanos": 500_000_000}, 0.5), ({"seconds": 3, "nanos": 1}, 3.000000001),
+    *((malformed, None) for malformed in (
         "-3s", "+3s", "1e999s", "NaNs", "Infinitys", "17", "s", "", ".5s", "1_000s", " 17s", "17s ",
         "17ms", "1m", "١٧s", 17, 17.0, True, None, [], ["17s"],
         {"seconds": "-3"}, {"seconds": True}, {"seconds": 1.5}, {"seconds": None},
-        {"nanos": 1_000_000_000}, {"nanos": -1}, {"seconds": 1, "nanos": "x"},
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_what_is_no_duration_is_no_hint(delay: object) -> None:
-    assert said(retry_info(delay), "google") is None
+        {"nanos": 1_000_000_000}, {"nanos": -1}, {"seconds": 1, "nanos": "x"})),
+], ids=lambda value: repr(value)[:40])  # fmt: skip
+def test_a_duration_is_read_as_protobuf_writes_it(delay: object, seconds: float | None) -> None:
+    expected = None if seconds is None else after(seconds)
+    assert said(google(info(delay)), "google") == expected
 
 
 def test_the_longest_of_several_delays_counts() -> None:
-    kinds = [RETRY_INFO, "google.rpc.RetryInfo"]
-    details = [{"@type": kind, "retryDelay": "5s"} for kind in kinds]
-    details.insert(1, {"@type": RETRY_INFO, "retryDelay": "9s"})
+    details = info("5s"), info("9s"), {**info("5s"), "@type": "google.rpc.RetryInfo"}
     assert said(google(*details), "google") == after(9.0)
 
 
-@pytest.mark.parametrize(
-    "quota", ["GenerateRequestsPerDayPerProjectPerModel-FreeTier", "DailyRequests"]
-)
+@pytest.mark.parametrize("quota", ["GenerateRequestsPerDayPerModel-FreeTier", "DailyRequests"])
 def test_a_quota_of_a_day_ends_the_call_whatever_delay_stands_beside_it(quota: str) -> None:
     """Gemini named 22 s beside a free tier's quota of 250 requests a day."""
-    minute = {"quotaId": "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"}
-    failure = {"@type": QUOTA_FAILURE, "violations": [minute, {"quotaId": quota}]}
-    info = {"@type": RETRY_INFO, "retryDelay": "22s"}
-    assert said(google(failure, info), "google") == NO
-    assert said(google(info, failure), "google") == NO
+    failure = {"@type": QUOTA_FAILURE, "violations": [MINUTE, {"quotaId": quota}]}
+    assert said(google(failure, info("22s")), "google") == NO
+    assert said(google(info("22s"), failure), "google") == NO
 
 
-# --- openai, anthropic ------------------------------------------------------------------------
+@pytest.mark.parametrize(("kind", "code"), [
+    ("insufficient_quota", "insufficient_quota"), ("insufficient_quota", None),
+    ("insufficient_quota", "project_spend_limit_exceeded"), (None, "credit_balance_exhausted"),
+    (None, "organization_spend_limit_exceeded"), (None, "organization_usage_limit_exceeded"),
+    ("invalid_request_error", "billing_hard_limit_reached"),  # dfinke/PowerShellAI#127
+    ("billing_not_active", "billing_not_active"),  # BerriAI/litellm#2743
+])  # fmt: skip
+def test_openai_ends_where_money_is_used_up(kind: str | None, code: str | None) -> None:
+    assert said({"error": {"type": kind, "code": code}}, "openai") == NO
 
 
-@pytest.mark.parametrize("error", [
-    OPENAI_QUOTA["error"],
-    {"type": "insufficient_quota", "code": "project_spend_limit_exceeded"},
-    {"type": None, "code": "credit_balance_exhausted"},
-    {"type": None, "code": "organization_spend_limit_exceeded"},
-    {"type": None, "code": "organization_usage_limit_exceeded"},
-    {"type": "insufficient_quota", "code": None},
-    # dfinke/PowerShellAI#127
-    {"type": "invalid_request_error", "code": "billing_hard_limit_reached"},
-    # BerriAI/litellm#2743
-    {"type": "billing_not_active", "code": "billing_not_active"},
-], ids=lambda error: f"{error['type']} {error['code']}")  # fmt: skip
-def test_openai_ends_where_money_is_used_up(error: dict[str, Any]) -> None:
-    assert said({"error": error}, "openai") == NO
-
-
-# --- what is read at all ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_read"),
-    [
-        (JSON, True), ("application/json; charset=UTF-8", True), ("Application/JSON ;x=y", True),
-        ("application/problem+json", True), ("text/json", False), ("text/html", False),
-        ("text/event-stream", False), ("+json", False), ("application/jsonl", False), ("", False),
-        (None, False),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_only_json_is_read(kind: str | None, is_read: bool) -> None:
-    assert (said(OPENAI_QUOTA, kind=kind) is not None) is is_read
-
-
-def test_only_errors_are_read() -> None:
-    statuses = (200, 302, 399, 400, 503)
-    assert [status for status in statuses if said(OPENAI_QUOTA, status=status)] == [400, 503]
+@pytest.mark.parametrize(("kind", "is_read"), [
+    (JSON, True), ("application/json; charset=UTF-8", True), ("Application/JSON ;x=y", True),
+    ("application/problem+json", True), ("text/json", False), ("text/html", False),
+    ("text/event-stream", False), ("+json", False), ("application/jsonl", False), ("", False),
+    (None, False),
+], ids=repr)  # fmt: skip
+def test_only_json_of_errors_is_read(kind: str | None, is_read: bool) -> None:
+    read = [
+        each for each in (200, 302, 399, 400, 503) if said(OPENAI_QUOTA, status=each, kind=kind)
+    ]
+    assert read == ([400, 503] if is_read else [])
 
 
 def test_a_body_of_up_to_64_kib_is_read() -> None:
@@ -169,21 +121,16 @@ def test_a_body_of_up_to_64_kib_is_read() -> None:
 
 GOOD = json.dumps(OPENAI_QUOTA)
 MALFORMED = {
-    "empty": b"",
-    "cut": GOOD[:-1].encode(),
-    "two values": (GOOD * 2).encode(),
-    "utf-16": GOOD.encode("utf-16"),
-    "latin-1": GOOD.replace("quota,", "quotä").encode("latin-1"),
+    "empty": b"", "cut": GOOD[:-1].encode(), "two values": (GOOD * 2).encode(),
+    "utf-16": GOOD.encode("utf-16"), "latin-1": GOOD.replace("quota,", "quotä").encode("latin-1"),
     "brackets without end": b"[" * LONGEST_BODY,
     "deep": b'{"error":' * 6000 + b"1" + b"}" * 6000,
     "NaN": GOOD.replace("null", "NaN").encode(),
     "Infinity": GOOD.replace("null", "-Infinity").encode(),
-    "no object": b'"insufficient_quota"',
-    "no error": b'{"type": "insufficient_quota"}',
-    "error is text": b'{"error": "insufficient_quota"}',
-    "an empty array": b"[]",
+    "no object": b'"insufficient_quota"', "no error": b'{"type": "insufficient_quota"}',
+    "error is text": b'{"error": "insufficient_quota"}', "an empty array": b"[]",
     "an array in an array": f"[[{GOOD}]]".encode(),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
@@ -194,39 +141,25 @@ def test_a_malformed_body_is_no_hint(body: bytes) -> None:
 def test_reading_takes_no_longer_than_the_body_is() -> None:
     """The worst bodies of 64 KiB take some milliseconds, not seconds."""
     begun = time.thread_time()
-    for body in (
-        b"[" * LONGEST_BODY,
-        b'{"error":' * 7000,
-        b"9" * LONGEST_BODY,
-        b'"' * LONGEST_BODY,
-    ):
-        said(body)
-    said(retry_info("9" * 60_000 + "s"))
+    for start in (b"[", b'{"error":', b"9", b'"'):
+        said((start * LONGEST_BODY)[:LONGEST_BODY])
+    said(google(info("9" * 60_000 + "s")))
     assert time.thread_time() - begun < 10.0
 
 
-WORDS = st.sampled_from(
-    [
-        "error", "details", "@type", "retryDelay", RETRY_INFO, QUOTA_FAILURE, "violations", "quotaId",
-        "seconds", "nanos", "17s", "code", "type", "insufficient_quota", "error_code",
-    ]
-)  # fmt: skip
-TEXTS = st.one_of(WORDS, st.text(max_size=5))
-LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.from_regex(r"-?\d*\.?\d*s?")
-)
+WORDS = st.sampled_from([
+    "error", "details", "@type", "retryDelay", RETRY_INFO, QUOTA_FAILURE, "violations", "quotaId",
+    "seconds", "nanos", "17s", "code", "type", "insufficient_quota", "error_code",
+])  # fmt: skip
+TEXTS = WORDS | st.text(max_size=5)
+NUMBERS = st.integers() | st.floats() | st.from_regex(r"-?\d*\.?\d*s?")
 ANY_JSON = st.recursive(
-    LEAVES,
+    st.none() | st.booleans() | NUMBERS | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=20,
 )
-DETAILS = st.lists(
-    st.fixed_dictionaries(
-        {"@type": st.sampled_from([RETRY_INFO, QUOTA_FAILURE]), "retryDelay": ANY_JSON},
-        optional={"violations": ANY_JSON},
-    ),
-    max_size=3,
-)
+DETAIL = {"@type": st.sampled_from([RETRY_INFO, QUOTA_FAILURE]), "retryDelay": ANY_JSON}
+DETAILS = st.lists(st.fixed_dictionaries(DETAIL, optional={"violations": ANY_JSON}), max_size=3)
 ERRORS = st.fixed_dictionaries({"error": ANY_JSON | st.fixed_dictionaries({"details": DETAILS})})
 
 
@@ -243,12 +176,8 @@ def test_any_body_gives_a_sound_hint_or_none(body: bytes) -> None:
         assert hint != NO_HINT
 
 
-# --- together with the headers ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("headers", "word", "together"), [
-    (NO_HINT, None, NO_HINT),
-    (NO_HINT, after(5.0), after(5.0)),
+    (NO_HINT, None, NO_HINT), (NO_HINT, after(5.0), after(5.0)),
     (Hint(3.0, None, "retry-after"), after(5.0), Hint(3.0, None, "retry-after")),
     (Hint(3.0, None, "retry-after"), NO, Hint(3.0, False, "retry-after")),
     (Hint(None, True, None), NO, NO),
