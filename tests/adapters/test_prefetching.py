@@ -24,6 +24,10 @@ def options(quick):
     return {**quick, "policy": POLICY, "budget": None}
 
 
+def story(record):
+    return [(attempt.status, attempt.phase) for attempt in record.attempts]
+
+
 @pytest.mark.parametrize("fault", ["cut:0", "cut:30001", "cut:60000", "reset-body:30001"])
 async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
     server.script("/thing", f"{fault};body=60001", "200;body=60001")
@@ -33,10 +37,7 @@ async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, 
         assert response.num_bytes_downloaded == 60_001
         assert adapter.is_idle(client)
     record = forbear.record_of(response)
-    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [
-        (None, Phase.ANSWERED),
-        (200, None),
-    ]
+    assert story(record) == [(None, Phase.ANSWERED), (200, None)]
     assert record.attempts[0].failure in (FailureKind.PROTOCOL, FailureKind.RESET)
     assert [dict(each.headers).get("Range") for each in server.requests("/thing")] == [None, None]
 
@@ -71,13 +72,11 @@ async def test_what_is_not_read_ahead(adapter, server, options):
 
 
 @pytest.mark.smoke
-async def test_json_of_unknown_length_is_continued_by_a_copy_that_begins_alike(
-    adapter, server, options
-):
+async def test_json_of_unknown_length_is_continued_by_a_copy(adapter, server, options):
     kinds = ("application/json", "Application/JSON%3B charset=utf-8", "application/problem+json")
-    for kind in kinds:
-        path, kind = f"/{kinds.index(kind)}", f"chunked=1;header=Content-Type:{kind}"
-        server.script(path, f"{CUT};{kind}", f"200;body=60001;{kind}")
+    for number, kind in enumerate(kinds):
+        path, more = f"/{number}", f"chunked=1;header=Content-Type:{kind}"
+        server.script(path, f"{CUT};{more}", f"200;body=60001;{more}")
         async with adapter.client(**options) as client:
             response = await adapter.open(client, "GET", server.url + path)
             assert len(server.requests(path)) == 1
@@ -85,10 +84,7 @@ async def test_json_of_unknown_length_is_continued_by_a_copy_that_begins_alike(
             await adapter.close(response)
             assert adapter.is_idle(client)
         record = forbear.record_of(response)
-        assert [(each.status, each.phase) for each in record.attempts] == [
-            (None, Phase.ANSWERED),
-            (200, None),
-        ]
+        assert story(record) == [(None, Phase.ANSWERED), (200, None)]
         assert record.resumed == (30_001,)
 
 
@@ -111,10 +107,9 @@ async def test_the_timeout_of_a_body_that_came_late_ends_with_it(adapter, server
 async def test_a_failed_body_that_goes_on_coming_is_read_until_the_deadline(adapter, quick):
     """A piece each 0.1 s: three until the deadline, four in the quarter of a second at most."""
     clock, pieces = quick["clock"], iter([b"x"] * 9)
-    body = stream_of(adapter.library, pieces, pause=lambda: clock.sleep(0.1))
-    inner = Foreign(
-        lambda _: adapter.library.Response(503, headers={"Content-Length": "9"}, stream=body)
-    )
+    named = {"headers": {"Content-Length": "9"}}
+    named["stream"] = stream_of(adapter.library, pieces, pause=lambda: clock.sleep(0.1))
+    inner = Foreign(lambda _: adapter.library.Response(503, **named))
     policy = POLICY.replace(total_timeout=0.15, backoff=Fixed(0.0))
     async with adapter.client(inner, policy=policy, budget=None, **quick) as client:
         with suppress(adapter.DeadlineExceeded):
@@ -127,30 +122,25 @@ DOCUMENT = {"Content-Type": "application/json"}
 
 
 class Bodies(Foreign):
-    """Answers in turn, each with (chunks, error or None, more); the last one repeats.
+    """Answers in turn, each with (chunks, error or None, status and headers); the last repeats."""
 
-    ``more`` may have status and headers, and ``pause``: seconds after each chunk.
-    """
-
-    def __init__(self, adapter, clock, *answers):
+    def __init__(self, adapter, *answers):
         super().__init__(self._response)
-        self._library, self._clock = adapter.library, clock
-        self._answers = list(answers)
+        self._library, self._answers = adapter.library, list(answers)
         self.streams, self.asked = [], []
 
     def _response(self, request):
         self.asked.append(dict(request.headers))
         answers = self._answers
         chunks, error, more = answers.pop(0) if len(answers) > 1 else answers[0]
-        seconds = more.get("pause", 0)
-        stream = stream_of(self._library, chunks, error, lambda: self._clock.sleep(seconds))
-        self.streams.append(stream)
-        status, headers = more.get("status", 200), more.get("headers", KNOWN)
-        return self._library.Response(status, headers=headers, stream=stream)
+        self.streams.append(stream_of(self._library, chunks, error))
+        named = {"status_code": 200, "headers": KNOWN, **more}
+        return self._library.Response(**named, stream=self.streams[-1])
 
 
-def reset(adapter):
-    return adapter.library.ReadError("reset")
+def broken_after(adapter, **more):
+    """Answers with a body that is reset after four bytes."""
+    return [b"ab", b"c", b"d"], adapter.library.ReadError("reset"), more
 
 
 @pytest.mark.smoke
@@ -162,32 +152,27 @@ async def test_a_small_document_that_breaks_is_requested_again(adapter, options)
         (DOCUMENT, [b"abcd", b"ef"], later),
         ({**DOCUMENT, "ETag": 'W/"1"'}, [b"abcdef"], {}),
     ):
-        broken = ([b"ab", b"c", b"d"], reset(adapter), {"headers": headers})
         whole = (chunks, None, {"headers": {**headers, **more}})
-        inner = Bodies(adapter, options["clock"], broken, whole)
+        inner = Bodies(adapter, broken_after(adapter, headers=headers), whole)
         response = await adapter.once(inner, url=URL, **options)
         assert response.content == b"abcdef", headers
         assert ["range" in asked for asked in inner.asked] == [False, False]
         record = forbear.record_of(response)
-        found = [(attempt.status, attempt.phase) for attempt in record.attempts]
-        assert found == [(None, Phase.ANSWERED), (200, None)]
+        assert story(record) == [(None, Phase.ANSWERED), (200, None)]
         assert record.resumed == (4,)
         assert all(stream.closed for stream in inner.streams)
 
 
 async def test_of_another_response_nothing_is_handed_out(adapter, options):
-    same = {"headers": DOCUMENT}
-    for chunks, more in (
-        ([b"abcxef"], same),
-        ([b"abcdef"], {**same, "status": 206}),
-        ([b"abcdef"], {"headers": {}}),
-        ([b"abcdef"], {"headers": {**KNOWN, **DOCUMENT}}),
-        ([b"abcdef"], {"headers": {**DOCUMENT, "Content-Encoding": "br"}}),
-        ([b"abcdef"], {"headers": {**DOCUMENT, "ETag": '"2"'}}),
-        ([b"abcdef"], {"headers": {**DOCUMENT, "Link": "</2>"}}),
+    others = (KNOWN, {"Content-Encoding": "br"}, {"ETag": '"2"'}, {"Link": "</2>"})
+    for content, more in (
+        (b"abcxef", {"headers": DOCUMENT}),
+        (b"abcdef", {"headers": DOCUMENT, "status_code": 206}),
+        (b"abcdef", {"headers": {}}),
+        *((b"abcdef", {"headers": {**DOCUMENT, **other}}) for other in others),
     ):
-        broken = ([b"ab", b"c", b"d"], reset(adapter), same)
-        inner = Bodies(adapter, options["clock"], broken, (chunks, None, more))
+        broken = broken_after(adapter, headers=DOCUMENT)
+        inner = Bodies(adapter, broken, ([content], None, more))
         got, record = await broken_off(adapter, inner, options)
         assert got == b"abcd", more
         assert record.reason is Reason.RESPONSE_DELIVERED
@@ -208,31 +193,26 @@ async def broken_off(adapter, inner, options, method="GET"):
     return bytes(got), record
 
 
-FEED = {"headers": {**KNOWN, "Content-Type": "text/event-stream"}}
-
-
 @pytest.mark.smoke
 async def test_what_is_not_requested_again_breaks_as_without_forbear(adapter, options):
-    known, document = {"headers": KNOWN}, {"headers": DOCUMENT}
-    for method, more, answer in (
-        ("POST", {}, document),  # executed
-        ("PUT", {}, document),
-        ("GET", {"resume": False}, document),
-        ("GET", {}, FEED),
-        ("GET", {"prefetch": 0}, known),
-        ("GET", {"prefetch": 3}, document),  # longer
-        ("GET", {}, {"headers": {}}),  # of unknown length
-        ("POST", {}, {"headers": {"Content-Length": "70000"}}),
+    for method, more, headers in (
+        ("POST", {}, DOCUMENT),  # executed
+        ("PUT", {}, DOCUMENT),
+        ("GET", {"resume": False}, DOCUMENT),
+        ("GET", {}, {**KNOWN, "Content-Type": "text/event-stream"}),
+        ("GET", {"prefetch": 0}, KNOWN),
+        ("GET", {"prefetch": 3}, DOCUMENT),  # longer
+        ("GET", {}, {}),  # of unknown length
+        ("POST", {}, {"Content-Length": "70000"}),
     ):
-        inner = Bodies(adapter, options["clock"], ([b"ab", b"c", b"d"], reset(adapter), answer))
+        inner = Bodies(adapter, broken_after(adapter, headers=headers))
         got, record = await broken_off(adapter, inner, {**options, **more}, method)
         assert (got, inner.sent, record) == (b"abcd", 1, None), (method, more)
 
 
 @pytest.mark.smoke
 async def test_a_small_body_of_a_post_that_breaks_is_handed_over_with_its_head(adapter, options):
-    broken = ([b"ab", b"c", b"d"], reset(adapter), {"headers": KNOWN})
-    inner = Bodies(adapter, options["clock"], broken)
+    inner = Bodies(adapter, broken_after(adapter))
     got, record = await broken_off(adapter, inner, options, "POST")
     assert (got, inner.sent) == (b"abcd", 1)
     assert record.reason is Reason.METHOD_NOT_REPLAYABLE
@@ -240,35 +220,28 @@ async def test_a_small_body_of_a_post_that_breaks_is_handed_over_with_its_head(a
 
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # of trio: left in the middle
-@pytest.mark.adapters("httpx-family")
 async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
-    library = adapter.library
-    broken = library.ReadError("the rest does not come")
+    broken = adapter.library.ReadError("the rest does not come")
     for status, headers, error in (
         (200, {"Content-Length": "10"}, broken),
         (404, {"Content-Length": "10"}, broken),
         (200, {"Content-Length": "100000", "ETag": '"v1"'}, None),
         (200, {}, None),
     ):
-        streams = []
-
-        def answer(request, status=status, headers=headers, error=error, streams=streams):
-            streams.append(stream_of(library, [b"0123", b"4567"], error))
-            return library.Response(status, headers=headers, stream=streams[-1])
-
-        async with adapter.client(Foreign(answer), **quick) as client:
+        given = {"status_code": status, "headers": headers}
+        inner = Bodies(adapter, ([b"0123", b"4567"], error, given))
+        async with adapter.client(inner, **quick) as client:
             response = await adapter.open(client, "GET", URL)
             pieces = response.aiter_raw() if adapter.is_async else response.iter_raw()
             await anext(pieces) if adapter.is_async else next(pieces)
             await adapter.close(pieces)
             await adapter.close(response)
-        assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)
+        assert {stream.closed for stream in inner.streams} == {1}, given
 
 
 async def test_a_length_that_is_none_is_not_relied_on(adapter, options):
     for length in ("-5", "1e3", "", "9999999999", "5, 5"):
-        broken = ([b"abc"], reset(adapter), {"headers": {"Content-Length": length}})
-        inner = Bodies(adapter, options["clock"], broken)
+        inner = Bodies(adapter, broken_after(adapter, headers={"Content-Length": length}))
         with pytest.raises(adapter.library.ReadError):
             await adapter.once(inner, url=URL, **options)
         assert inner.sent == 1, length

@@ -1,17 +1,15 @@
-"""Errors of requests and urllib3: what each proves. The corpus, every class, and real faults.
-
-Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0
-and 2.8); the last part lets the libraries raise them, over loopback and through proxies.
+"""Errors of requests and urllib3: what each proves. The corpus, every class, and chains of them,
+built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0 and 2.8).
 """
 
 import asyncio
 import http.client
-import importlib
 import inspect
 import json
 import pkgutil
 import socket
 import ssl
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,37 +45,33 @@ def os_error(cls, *arguments):
     return lambda inner, text: cls(*arguments)
 
 
+RESOLUTION = socket.gaierror(-2, "Name or service not known")
 U3 = {
     "MaxRetryError": lambda inner, text: u3.MaxRetryError(POOL, "/", inner),
     "ProxyError": lambda inner, text: u3.ProxyError(text or "Unable to connect to proxy", inner),
     "NewConnectionError": lambda inner, text: u3.NewConnectionError(CONNECTION, text),
     "NameResolutionError": lambda inner, text: u3.NameResolutionError(
-        HOST, CONNECTION, inner or socket.gaierror(-2, "Name or service not known")
-    ),
+        HOST, CONNECTION, inner or RESOLUTION),
     "ConnectTimeoutError": lambda inner, text: u3.ConnectTimeoutError(CONNECTION, text),
     "ReadTimeoutError": lambda inner, text: u3.ReadTimeoutError(POOL, "/", text),
-    "EmptyPoolError": lambda inner, text: u3.EmptyPoolError(POOL, text),
-    "FullPoolError": lambda inner, text: u3.FullPoolError(POOL, text),
-    "ClosedPoolError": lambda inner, text: u3.ClosedPoolError(POOL, text),
     "HostChangedError": lambda inner, text: u3.HostChangedError(POOL, "http://other.example/"),
-    "ProtocolError": lambda inner, text: (
-        u3.ProtocolError("Connection aborted.", inner) if inner else u3.ProtocolError(text)
-    ),
-}
+    "ProtocolError": lambda inner, text: u3.ProtocolError(*filter(None, (text or "x", inner))),
+    **{name: lambda inner, text, name=name: getattr(u3, name)(POOL, text)
+       for name in ("EmptyPoolError", "FullPoolError", "ClosedPoolError")},
+}  # fmt: skip
+# As PyPy names them.
+PYPY = (
+    type("gaierror", (OSError,), {"__module__": "_socket"}),
+    type("SSLCertVerificationError", (ssl.SSLError,), {"__module__": "_cffi_ssl._stdssl.error"}),
+)
 BUILDERS = {
     **{f"urllib3.exceptions.{name}": build for name, build in U3.items()},
     "http.client.IncompleteRead": os_error(http.client.IncompleteRead, b"abc", 7),
     "builtins.ConnectionRefusedError": os_error(ConnectionRefusedError, 111, "refused"),
     "builtins.ConnectionResetError": os_error(ConnectionResetError, 104, "reset"),
     "ssl.SSLCertVerificationError": os_error(ssl.SSLCertVerificationError, 1, "certificate"),
-    # As PyPy names them.
-    "_socket.gaierror": os_error(type("gaierror", (OSError,), {"__module__": "_socket"}), -2, ""),
-    "_cffi_ssl.SSLCertVerificationError": os_error(
-        type(
-            "SSLCertVerificationError", (ssl.SSLError,), {"__module__": "_cffi_ssl._stdssl.error"}
-        ),
-        *(1, "certificate"),
-    ),
+    "_socket.gaierror": os_error(PYPY[0], -2, ""),
+    "_cffi_ssl.SSLCertVerificationError": os_error(PYPY[1], 1, "certificate"),
 }
 
 
@@ -87,7 +81,7 @@ def build(name, inner=None, text=""):
     if builder is not None:
         return builder(inner, text)
     module, _, cls = name.rpartition(".")
-    return getattr(importlib.import_module(module), cls)(text if inner is None else inner)
+    return getattr(import_module(module), cls)(text if inner is None else inner)
 
 
 def chain(*names, text=""):
@@ -117,19 +111,16 @@ def short(*names):
     ]
 
 
-CORPUS = json.loads(
-    (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
-)
+CORPUS = Path(__file__).parents[1] / "corpus" / "retry_safety.json"
+OURS = ("requests.", "urllib3.", "asyncio.", "builtins.")
 CASES = [
     case
-    for case in CORPUS["cases"]
-    if case["outcome"].get("exception", "").partition(".")[0]
-    in ("requests", "urllib3", "asyncio", "builtins")
+    for case in json.loads(CORPUS.read_text(encoding="utf-8"))["cases"]
+    if case["outcome"].get("exception", "").startswith(OURS)
 ]
-# DESIGN section 4: the corpus has finer labels than ``Reason``.
+# The corpus has finer labels than ``Reason``.
 REASONS = {
-    "decoding-error": "permanent-error",
-    "inner-retries-exhausted": "permanent-error",
+    **dict.fromkeys(("decoding-error", "inner-retries-exhausted"), "permanent-error"),
     "cancelled": "unknown-error",
 }
 
@@ -146,9 +137,8 @@ def test_corpus():
         request = Request(case["method"], "http://origin.example:80", headers)
         call = Call(RetryPolicy(), request, Limits(), 0.0, 4)
         call.sending(0.0)
-        call.request.guard = SimpleNamespace(
-            ready=case["body"] != "one-shot" or not case["body_read"]
-        )
+        ready = case["body"] != "one-shot" or not case["body_read"]
+        call.request.guard = SimpleNamespace(ready=ready)
         verdict, label = decide(call, failure, 0.0), expect["reason"]
         if expect["may_retry"]:
             assert isinstance(verdict, SendAgain), case["id"]
@@ -172,11 +162,8 @@ def raw(cls):
 
 def exceptions_of(module):
     for _, cls in inspect.getmembers(module, inspect.isclass):
-        if (
-            issubclass(cls, BaseException)
-            and not issubclass(cls, Warning)
-            and cls.__module__ == module.__name__
-        ):
+        is_error = issubclass(cls, BaseException) and not issubclass(cls, Warning)
+        if is_error and cls.__module__ == module.__name__:
             yield cls
 
 
@@ -192,16 +179,14 @@ def test_every_class_of_the_installed_version_has_its_own_entry(module, table):
 @pytest.mark.parametrize("library", [requests, urllib3], ids=["requests", "urllib3"])
 def test_no_exception_class_hides_in_another_module(library):
     found = {}
+    optional = ("__main__", ".http2.connection", ".exceptions")
     for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
-        if ".contrib" in module.name or module.name.endswith(
-            ("__main__", ".http2.connection", ".exceptions")
-        ):
-            continue  # optional parts: PySocks, pyOpenSSL, browsers, h2; they raise the library's own
-        for cls in exceptions_of(importlib.import_module(module.name)):
+        if ".contrib" in module.name or module.name.endswith(optional):
+            continue  # PySocks, pyOpenSSL, browsers, h2; they raise the library's own
+        for cls in exceptions_of(import_module(module.name)):
             found[f"{cls.__module__}.{cls.__name__}"] = meaning(raw(cls))
-    assert found == {
-        name: of for name, of in ELSEWHERE.items() if name.startswith(library.__name__)
-    }
+    theirs = [one for one in ELSEWHERE.items() if one[0].startswith(library.__name__)]
+    assert found == dict(theirs)
 
 
 TUNNEL = "Tunnel connection failed: "
@@ -304,10 +289,12 @@ def test_a_url_cannot_pass_for_a_refused_tunnel():
 
 def test_what_no_rule_names_is_not_retried():
     """S9: errors of the caller's body, of other libraries and our own end the call."""
+    nameless = (ConnectionRefusedError, ssl.SSLError, http.client.RemoteDisconnected)
     ours = CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)
     ours.__cause__ = ssl.SSLCertVerificationError()  # whatever it was raised from
     for error, expected in (
-        *((cls(), (K.UNKNOWN, SENT)) for cls in NAMELESS),
+        *((cls(), (K.UNKNOWN, SENT)) for cls in (*nameless, asyncio.CancelledError)),
+        (KeyboardInterrupt(), (K.UNKNOWN, SENT)),
         (OSError(5, "Input/output error"), (K.UNKNOWN, SENT)),
         (ValueError("of the caller's body"), (K.UNKNOWN, SENT)),
         (ssl.SSLCertVerificationError(), (K.CERTIFICATE, UNSENT)),
@@ -321,16 +308,6 @@ def test_what_no_rule_names_is_not_retried():
         assert expected[0] not in RETRYABLE_KINDS
 
 
-NAMELESS = (
-    *(ConnectionRefusedError, ssl.SSLError, http.client.RemoteDisconnected),
-    *(asyncio.CancelledError, KeyboardInterrupt),
-)
-
-
-class LookAlike(OSError):
-    pass
-
-
 @pytest.mark.parametrize(
     ("module", "name"),
     [
@@ -341,7 +318,7 @@ class LookAlike(OSError):
     ],
 )
 def test_another_librarys_class_of_the_same_name_proves_nothing(module, name):
-    cls = type(name, (LookAlike,), {"__module__": module})
+    cls = type(name, (OSError,), {"__module__": module})
     assert meaning(cls()) == (K.UNKNOWN, SENT)
 
 
@@ -360,15 +337,14 @@ def test_a_vendored_copy_is_understood(module):
 
 def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():
     foreign = type("ServerDisconnected", (OSError,), {"__module__": "aiohttp.client_exceptions"})()
+    of_pysocks = type("GeneralProxyError", (OSError,), {"__module__": "socks"})()
     for error in (u3.NewConnectionError(CONNECTION, ""), u3.ConnectTimeoutError(CONNECTION, "")):
         error.__cause__ = foreign
         kind = meaning(error)[0]
         assert meaning(error) == (kind, SENT)
         assert meaning(rq.ConnectionError(u3.MaxRetryError(POOL, "/", error))) == (kind, SENT)
         assert meaning(u3.ProxyError("", error)) == (K.PROXY, SENT)
-        error.__cause__ = type(
-            "GeneralProxyError", (OSError,), {"__module__": "socks"}
-        )()  # PySocks
+        error.__cause__ = of_pysocks
         assert meaning(error) == (kind, UNSENT)
 
 
