@@ -22,8 +22,8 @@ WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
         for name in ("total", "retries", "max_retries", "num_retries")),
     *(({name: 3}, RetryPolicy(max_attempts=3)) for name in ("attempts", "tries", "max_tries")),
     ({"status_forcelist": [502, 503]}, RetryPolicy(statuses={502, 503})),
-    ({"allowed_methods": {"GET"}}, RetryPolicy(methods={"GET"})),
-    ({"method_whitelist": ["GET"]}, RetryPolicy(methods={"GET"})),
+    *(({name: ["GET"]}, RetryPolicy(methods={"GET"}))
+        for name in ("allowed_methods", "method_whitelist")),
     *(({name: 0.2}, RetryPolicy(backoff=Exponential(base=0.2)))
         for name in ("backoff_factor", "wait_initial", "start_timeout", "delay", "multiplier")),
     *(({name: 9}, RetryPolicy(backoff=Exponential(cap=9)))
@@ -31,10 +31,9 @@ WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
     ({"wait_exp_base": 3}, RetryPolicy(backoff=Exponential(factor=3))),
     *(({name: 30}, RetryPolicy(total_timeout=30)) for name in ("timeout", "max_time")),
     ({"retry_after_max": 5}, RetryPolicy(max_retry_after=5)),
-    ({"respect_retry_after_header": False}, RetryPolicy(hints="ignore")),
-    ({"respect_retry_after_header": True}, RetryPolicy(hints="obey")),
-    ({"respect_retry_after": False}, RetryPolicy(hints="ignore")),
-    ({"hint": "ignore"}, RetryPolicy(hints="ignore")),
+    *(({name: value}, RetryPolicy(hints=hints)) for name, value, hints in (
+        ("respect_retry_after_header", False, "ignore"), ("respect_retry_after", False, "ignore"),
+        ("respect_retry_after_header", True, "obey"), ("hint", "ignore", "ignore"))),
     *(({name: False}, RetryPolicy(max_attempts=1)) for name in ("retry", "retries")),
     ({"raise_on_status": True}, RetryPolicy(on_exhausted="raise")),
     ({"reraise": False}, RetryPolicy(on_exhausted="return")),
@@ -45,9 +44,7 @@ WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("given", "policy"), WRITTEN, ids=lambda row: ", ".join(row) if isinstance(row, dict) else ""
-)
+@pytest.mark.parametrize(("given", "policy"), WRITTEN, ids=lambda row: ", ".join(row) if isinstance(row, dict) else "")  # fmt: skip
 def test_the_code_to_write_makes_the_policy(given: dict[str, Any], policy: RetryPolicy) -> None:
     """Wherever fields are taken; and a transport is told to take it as policy=."""
     for take in (RetryPolicy, RetryPolicy().replace, override):
@@ -89,16 +86,16 @@ TOLD = {
 def test_what_has_no_value_here_is_explained(name: str) -> None:
     with pytest.raises(TypeError) as caught:
         RetryPolicy(**{name: object()})  # type: ignore[arg-type]
-    assert f"no field {name!r}" in str(caught.value)
-    assert TOLD[name] in str(caught.value)
-    assert "its fields are" not in str(caught.value)
+    text = str(caught.value)
+    assert f"no field {name!r}" in text
+    assert TOLD[name] in text
+    assert "its fields are" not in text
 
 
 def test_a_retry_of_another_library_is_answered_with_its_translation() -> None:
-    for retry, maker in (
-        (urllib3.Retry(3), "from_urllib3(Retry(…))"),
-        (httpx_retries.Retry(3), "from_httpx_retries(Retry(…))"),
-    ):
+    ours = (urllib3.Retry(3), "from_urllib3"), (httpx_retries.Retry(3), "from_httpx_retries")
+    for retry, name in ours:
+        maker = f"{name}(Retry(…))"
         with pytest.raises(TypeError, match=re.escape(f"write RetryPolicy.{maker}")):
             RetryPolicy(retry=retry)  # type: ignore[call-arg]
         for name in ("retry", "max_retries", "retries"):
@@ -118,17 +115,17 @@ THEIRS_ALONE = {
     "history", "attempts_made", "elapsed_sleep", "total_timeout", "args", "kw", "sleep", "name",
     "enabled", "retry_error_cls", "retry_error_callback", "backoff_strategy",
 }  # fmt: skip
+THEIRS = [
+    urllib3.Retry, httpx_retries.Retry, httpx_retries.RetryTransport, tenacity.AsyncRetrying,
+    stamina.retry, backoff.on_exception,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "theirs",
-    [urllib3.Retry, httpx_retries.Retry, httpx_retries.RetryTransport, tenacity.AsyncRetrying,
-        stamina.retry, backoff.on_exception],
-    ids=lambda theirs: f"{theirs.__module__.partition('.')[0]}.{theirs.__name__}",
-)  # fmt: skip
+@pytest.mark.parametrize("theirs", THEIRS, ids=lambda theirs: theirs.__qualname__)
 def test_every_argument_of_the_other_libraries_is_known(theirs: Any) -> None:
     """A new version of one of them may have more."""
     names = set(inspect.signature(theirs).parameters) - THEIRS_ALONE
     assert len(names) > 1
-    lost = [name for name in names if "its fields are" in unknown("RetryPolicy", {name: 1}, ["a"])]
-    assert lost == []
+    assert not [
+        each for each in names if "its fields are" in unknown("RetryPolicy", {each: 1}, ["a"])
+    ]

@@ -23,13 +23,8 @@ def a_client(*steps: Any, **options: Any) -> httpx.Client:
 
 
 def an_attempt(number: int, **fields: Any) -> AttemptRecord:
-    names = ("status", "failure", "phase", "error", "delay", "delay_source")
-    return AttemptRecord(
-        number, **{**dict.fromkeys(names), "origin": "http://a:80", "elapsed": 0.0, **fields}
-    )
-
-
-# --- where it is found ------------------------------------------------------------------------
+    unset = dict.fromkeys(("status", "failure", "phase", "error", "delay", "delay_source"))
+    return AttemptRecord(number, **{**unset, "origin": "http://a:80", "elapsed": 0.0, **fields})
 
 
 @pytest.mark.parametrize(("status", "reason"), [
@@ -73,9 +68,10 @@ def raised_from_none(error: Exception) -> None:
     raise SdkError("connection") from None
 
 
-@pytest.mark.parametrize(
-    "wrap", [raised_from, raised_twice, raised_while_handling, raised_from_none]
-)
+WAYS = [raised_from, raised_twice, raised_while_handling, raised_from_none]
+
+
+@pytest.mark.parametrize("wrap", WAYS)
 def test_of_what_an_sdk_makes_of_an_error(wrap: Any) -> None:
     """The story is found through the SDK's exception, however it was made; no error is inspected."""
     with pytest.raises(SdkError) as caught:
@@ -94,45 +90,27 @@ def test_of_an_exception_that_never_went_through_forbear() -> None:
     assert record_of(one) is None
 
 
-# --- what it is -------------------------------------------------------------------------------
-
-GAVE_UP = CallRecord(
-    "POST",
-    "http://a:80",
-    (
-        an_attempt(1, error="ReadTimeout", failure=FailureKind.READ_TIMEOUT, delay=1.0),
-        an_attempt(2, status=429, failure=FailureKind.STATUS),
-    ),
-    12.3456,
-    Reason.RETRY_AFTER_TOO_LONG,
-    3600.0,
-)
-
-
 def test_a_record_reads_as_a_sentence() -> None:
     here, sent = ("GET", "http://a:80"), (an_attempt(1, status=200),)
     said = "GET http://a:80: no failure"
+    failed = (
+        an_attempt(1, error="ReadTimeout", failure=FailureKind.READ_TIMEOUT, delay=1.0),
+        an_attempt(2, status=429, failure=FailureKind.STATUS),
+    )
+    end = (12.3456, Reason.RETRY_AFTER_TOO_LONG, 3600.0)
+    unwell = CallRecord(*here, (), 1e4, Reason.ORIGIN_UNHEALTHY, 7.19, held=8.0)
     for record, text in (
         (CallRecord(*here, sent, 0.25, None, None), f"1 attempt in 0.25 s, {said}"),
-        (
-            GAVE_UP,
-            "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429;"
-            " gave up: retry-after-too-long (asked to wait 3,600 s, more than max_retry_after)",
-        ),
-        (
-            CallRecord(*here, (), 1e4, Reason.ORIGIN_UNHEALTHY, 7.19, held=8.0),
-            f"0 attempts in 10,000 s, {said}; held for 8 s;"
-            " gave up: origin-unhealthy (the server is unhealthy)",
-        ),
-        (
-            CallRecord(*here, (), 0.0, Reason.CIRCUIT_OPEN, None),
-            f"0 attempts in 0 s, {said}; gave up: circuit-open",
-        ),
-        (
-            CallRecord(*here, (), 1.0, None, None, (7, 9)),
-            f"0 attempts in 1 s, {said}; resumed at 7, 9",
-        ),
-    ):
+        (CallRecord("POST", "http://a:80", failed, *end),
+            "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429; gave up:"
+            " retry-after-too-long (asked to wait 3,600 s, more than max_retry_after)"),
+        (unwell, f"0 attempts in 10,000 s, {said}; held for 8 s;"
+            " gave up: origin-unhealthy (the server is unhealthy)"),
+        (CallRecord(*here, (), 0.0, Reason.CIRCUIT_OPEN, None),
+            f"0 attempts in 0 s, {said}; gave up: circuit-open"),
+        (CallRecord(*here, (), 1.0, None, None, (7, 9)),
+            f"0 attempts in 1 s, {said}; resumed at 7, 9"),
+    ):  # fmt: skip
         assert str(record) == text
 
 
@@ -147,9 +125,6 @@ def test_nothing_secret_is_recorded_or_told(steps: tuple[Any, ...]) -> None:
     assert events
     for text in (repr(record), str(record), *map(repr, events)):
         assert not [secret for secret in SECRETS if secret in text], text
-
-
-# --- events -----------------------------------------------------------------------------------
 
 
 def test_events_are_immutable_and_named() -> None:

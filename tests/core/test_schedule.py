@@ -28,9 +28,6 @@ class Longer:
         return max(1.0, previous * 1.5)
 
 
-# --- ranges ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("backoff", "ranges"), [
     # 1 ± 0.25, 2 ± 0.5, 4 ± 1, of which nothing above 4 is left
     (Exponential(1.0, 4.0, jitter=0.25), [(0.75, 1.25), (1.5, 2.5), (3, 4), (3, 4)]),
@@ -47,12 +44,10 @@ def test_the_range_of_each_wait(backoff, ranges):
 
 
 @given(
-    st.floats(0.001, 5),
-    st.floats(1, 20),
-    st.floats(1, 3),
+    st.floats(0.001, 5), st.floats(1, 20), st.floats(1, 3),
     st.sampled_from(["full", "equal", "decorrelated", "none"]) | st.floats(0, 1),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8),
-)
+)  # fmt: skip
 def test_a_range_contains_every_draw(base, times, factor, jitter, draws):
     backoff = Exponential(base, base * times, factor, jitter)
     drawn = low = high = 0.0
@@ -72,39 +67,34 @@ def test_a_schedule_that_answers_no_time_is_named(answer):
             return "Broken()"
 
     policy = RetryPolicy(max_attempts=2, backoff=Broken())
-    with pytest.raises(
-        ValueError, match=r"the backoff Broken\(\) returns (-1.0|nan|inf) for attempt 1"
-    ):
+    says = rf"the backoff Broken\(\) returns {answer} for attempt 1"
+    with pytest.raises(ValueError, match=says):
         policy.worst_case(attempt_timeout=1.0)
 
 
-# --- the worst case ----------------------------------------------------------------------------
-
-FULL = RetryPolicy(
-    max_attempts=4, backoff=Exponential(0.5, 30.0, jitter="full"), patience=0.0, hints="ignore"
-)
+FULL = RetryPolicy(max_attempts=4, backoff=Exponential(0.5, 30.0), patience=0.0, hints="ignore")
 WAITS = 0.5 + 1.0 + 2.0
 OBEYS = FULL.replace(hints="obey", hint_spread=0.0)
 DRAWN = Exponential(1.0, 100.0, jitter="decorrelated")  # at most 3, 9 and 27 s, each from the last
+SLOW_FIRST = Exponential(0.5, 30.0, fast_first=3.0)
+DOUBLING = Exponential(1.0, 30.0, jitter="none")
 CASES = {
     "waits": (FULL, 0.0, WAITS),
     "attempts are added": (FULL, 2.0, 4 * 2.0 + WAITS),
-    "patience, once, however often a call is held": (
-        FULL.replace(patience=10.0), 2.0, 4 * 2.0 + WAITS + 10.0),
+    "patience, however often a call is held": (FULL.replace(patience=10.0), 2.0, 8 + WAITS + 10),
     "what is never sent again is never held": (
         FULL.replace(patience=10.0, max_attempts=1), 2.0, 2.0),
     "one attempt has no waits": (RetryPolicy.disabled(), 3.0, 3.0),
     "a fast first retry that is longer than the shortest wait": (
-        FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=3.0)), 0.0, 3.0 + 1.0 + 2.0),
+        FULL.replace(backoff=SLOW_FIRST), 0.0, 3.0 + 1.0 + 2.0),
     "one that is never the longest": (
         FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=0.2)), 0.0, WAITS),
     "one attempt has no fast first retry": (
-        FULL.replace(max_attempts=1, backoff=Exponential(0.5, 30.0, fast_first=3.0)), 0.0, 0.0),
+        FULL.replace(max_attempts=1, backoff=SLOW_FIRST), 0.0, 0.0),
     "a hint counts with its spread": (
         OBEYS.replace(max_retry_after=60.0, hint_spread=0.1), 2.0, 8 + 3 * 66),
     "the longer of hint and backoff: any answer may name a time or none": (
-        OBEYS.replace(max_attempts=5, backoff=Exponential(1.0, 30.0, jitter="none"),
-            max_retry_after=3.0), 0.0, 3 + 3 + 4 + 8),
+        OBEYS.replace(max_attempts=5, backoff=DOUBLING, max_retry_after=3.0), 0.0, 3 + 3 + 4 + 8),
     "a hint lengthens a wait and not the next draw": (
         OBEYS.replace(backoff=DRAWN, max_retry_after=10.0), 0.0, 10 + 10 + 27),
     "the slower schedule": (FULL.replace(throttle_backoff=Fixed(1.5)), 0.0, 1.5 + 1.5 + 2.0),
@@ -138,35 +128,22 @@ def test_a_billion_attempts_are_not_counted_one_by_one():
     assert policy.worst_case(attempt_timeout=0.0) == pytest.approx(3.0 + (10**9 - 2) * 9.0)
 
 
-hints = st.none() | st.integers(0, 12)
-
-
 @given(
-    st.lists(hints, min_size=6, max_size=6),
-    st.integers(1, 6),
+    st.lists(st.none() | st.integers(0, 12), min_size=6, max_size=6), st.integers(1, 6),
     st.sampled_from(["full", "equal", "decorrelated", "none", 0.3]),
-    st.none() | st.just(Fixed(0.7)),
-    st.sampled_from([0.0, 0.1, 1.0]),
+    st.none() | st.just(Fixed(0.7)), st.sampled_from([0.0, 0.1, 1.0]),
     st.sampled_from([0.0, 0.5, 2.0, 10.0]),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30),
-)
+)  # fmt: skip
 def test_no_call_waits_longer(asked, attempts, jitter, throttled, spread, patience, draws):
-    """Whatever a server asks for, and whatever is drawn, through the transport that decides it, held
-    or not.
-    """
+    """Whatever a server asks for, and whatever is drawn, through a transport; held or not."""
     policy = RetryPolicy(
-        max_attempts=attempts,
-        backoff=Exponential(0.5, 7.0, jitter=jitter),
-        patience=patience,
-        throttle_backoff=throttled,
-        max_retry_after=9.0,
-        hint_spread=spread,
-    )
+        max_attempts=attempts, backoff=Exponential(0.5, 7.0, jitter=jitter), patience=patience,
+        throttle_backoff=throttled, max_retry_after=9.0, hint_spread=spread,
+    )  # fmt: skip
     steps = [503 if seconds is None else (503, {"Retry-After": str(seconds)}) for seconds in asked]
-    clock, numbers = FakeClock(), cycle(draws)
-    transport = RetryTransport(
-        ScriptedTransport(steps), policy=policy, clock=clock, random=lambda: next(numbers)
-    )
+    inner, clock, numbers = ScriptedTransport(steps), FakeClock(), cycle(draws)
+    transport = RetryTransport(inner, policy=policy, clock=clock, random=lambda: next(numbers))
     with httpx.Client(transport=transport) as client:
         client.get("https://origin.example/")
     assert sum(clock.sleeps) <= policy.worst_case(attempt_timeout=0.0) + 1e-9
