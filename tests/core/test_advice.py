@@ -1,16 +1,11 @@
-"""What ``RetryPolicy.check`` says: each warning where it is due, and only there, with the field to
-change.
-"""
+"""What ``RetryPolicy.check`` says: each warning where it is due, with the field to change."""
 
 import pytest
 
 from forbear import Exponential, Fixed, RetryPolicy
 
 SOUND = RetryPolicy(
-    max_attempts=3,
-    backoff=Exponential(0.5, 10.0, jitter="full"),
-    max_retry_after=2.0,
-    hint_spread=0.1,
+    max_attempts=3, backoff=Exponential(0.5, 10.0), max_retry_after=2.0, hint_spread=0.1
 )
 
 
@@ -19,9 +14,8 @@ def fields(policy, **objective):
 
 
 @pytest.mark.parametrize(("change", "field", "says"), [
-    ({"backoff": Fixed(1.0)}, "backoff", "no jitter"),
-    ({"backoff": Exponential(1.0, jitter="none")}, "backoff", "no jitter"),
-    ({"backoff": Exponential(1.0, jitter=0.0)}, "backoff", "no jitter"),
+    *(({"backoff": schedule}, "backoff", "no jitter")
+        for schedule in (Fixed(1.0), Exponential(1.0, jitter="none"), Exponential(1.0, jitter=0.0))),
     ({"throttle_backoff": Fixed(1.0)}, "throttle_backoff", "no jitter"),
     ({"backoff": Fixed(0.0)}, "backoff", "2 retries with no wait at all"),
     ({"backoff": Exponential(0.0, 9.0), "max_attempts": 2}, "backoff",
@@ -39,16 +33,11 @@ def test_what_is_likely_to_hurt_is_told_with_its_field(change, field, says):
     assert says in warning
 
 
-def test_a_hint_that_cannot_be_obeyed_needs_no_spread():
-    assert SOUND.replace(hint_spread=0.0, max_retry_after=0.0).check() == []
-
-
-def test_without_patience_three_attempts_are_sent_anyway():
-    assert SOUND.replace(patience=0.0).check() == []
+def test_what_does_not_hurt_is_not_told():
+    """A hint that cannot be obeyed needs no spread; without patience three attempts are sent."""
+    for change in ({"hint_spread": 0.0, "max_retry_after": 0.0}, {"patience": 0.0}):
+        assert SOUND.replace(**change).check() == []
     assert RetryPolicy.latency_sensitive().check() == []
-
-
-# --- an objective ------------------------------------------------------------------------------
 
 
 # Its waits are at most 0.5 + 1 s. All retries shall take a third of the objective.
@@ -71,9 +60,7 @@ def test_what_an_objective_is_too_short_for(policy, slo, timeout, warned):
 
 
 def test_the_field_to_change_is_told_with_the_number_that_fits():
-    """A third of 6 s is 2 s: one retry is 0.5 + 1 s, two are 3.5 s. Else the schedule, whose first
-    wait is too long, or the attempt's timeout is named.
-    """
+    """A third of 6 s is 2 s: one retry is 0.5 + 1 s, two are 3.5 s. Else schedule or timeout."""
     (warning,) = SOUND.replace(max_retry_after=1.0).check(slo=6.0, attempt_timeout=1.0)
     fits = "more than a third of the SLO (2 of 6 s); max_attempts=2 would fit"
     assert f"its 2 retries can take 3.5 s, {fits}" in warning

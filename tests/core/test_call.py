@@ -30,9 +30,7 @@ def test_the_story_of_a_call() -> None:
     call.note_last(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
     record = record_from(story)
-    assert (
-        repr(story) == f"<Story {record.method} {record.origin}, {len(record.attempts)} attempts>"
-    )
+    assert repr(story) == f"<Story GET {HERE}, 3 attempts>"
     assert (record.method, record.origin, record.elapsed) == ("GET", HERE, 4.0)
     assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 4.0)
     assert [
@@ -46,13 +44,8 @@ def test_the_story_of_a_call() -> None:
     assert (record.retries, record.waits) == (2, (1.0, 2.0))
     assert record.reasons == ("ConnectError", "429", "503")
     assert call.waited() == 3.0
-
-
-def test_a_further_wait_is_added_to_the_one_that_was_decided() -> None:
-    call = a_call()
-    call.note(answer(503), 0.0, 1.0, "backoff")
     call.add_wait(2.0)
-    assert call.waited() == 3.0
+    assert call.waited() == 5.0
 
 
 def test_kinds_of_attempts() -> None:
@@ -74,11 +67,9 @@ def test_kinds_of_attempts() -> None:
 
 def test_a_story_is_final_if_more_must_not_be_added() -> None:
     """A loop above ours repeats nothing that was retried, or refused for a reason of its own."""
-    for verdict, is_final in (
-        (None, False),
-        (GiveUp(Reason.ATTEMPTS_EXHAUSTED), False),  # max_attempts=1 is no loop
-        (GiveUp(Reason.SERVER_SAID_NO), True),
-    ):
+    exhausted = GiveUp(Reason.ATTEMPTS_EXHAUSTED)  # max_attempts=1 is no loop
+    refused = GiveUp(Reason.SERVER_SAID_NO)
+    for verdict, is_final in ((None, False), (exhausted, False), (refused, True)):
         call = a_call()
         call.note_last(answer(503), verdict, 0.0)
         assert call.story(0.0).is_final is is_final

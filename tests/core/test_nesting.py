@@ -1,6 +1,4 @@
-"""What the headers of a request tell of loops above us, and how much time it brings; see the two
-modules' sources.
-"""
+"""What the headers of a request tell of loops above us, and how much time it brings."""
 
 from math import inf
 
