@@ -1,9 +1,5 @@
 """Injection: an exception raised at every line that runs in forbear during a call.
 
-    python tests/injection.py                                        # everything, some minutes
-    python tests/injection.py --client requests --scenario held      # one client, one way of a call
-    python tests/injection.py --client httpx --scenario retry --at 17
-
 The n-th line of a call raises, as Ctrl-C or a cancellation would there; n counts up until the call
 gets through. After each of these calls everything must be back that it had taken: permits, tokens,
 places in the queue, locks, connections of a pool that has one. Then the next call on the same
@@ -21,62 +17,43 @@ statement nobody can undo.
 
 In a hedged call the second attempt has a task and its alarm a callback: what is raised there the
 event loop keeps to itself, so the call may go on, with the same left behind: nothing.
-
-Each line is interrupted at its first and at its last visit, with ``--every-visit`` at all of them.
 """
 
-from __future__ import annotations
-
-import argparse
 import ast
 import asyncio
 import dis
 import linecache
-import logging
 import sys
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from functools import cache
 from itertools import count
 from math import inf
 from pathlib import Path
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from threading import get_ident
+from types import SimpleNamespace
 
-import aiohttp
 import httpx
-import requests
 
 import forbear
-import forbear.aiohttp
-import forbear.httpx
-import forbear.requests
-import forbear.urllib3
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Exponential,
-    Hedge,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
+from forbear import CircuitBreaker, Exponential, RetryBudget, RetryGate, RetryPolicy
 from forbear.adapters.urllib3.deadlines import HERE
 from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
 from forbear.addons.cooldown import Cooldown
 from forbear.engine.current import CURRENT
 from forbear.limits.health import TOKENS
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FakeClock
+
+from .lanes import lane_of
+from .lanes.lane import run_at_once
 
 ROOT = str(Path(forbear.__file__).parent)
 UNTRACED = str(Path(ROOT) / "testing")  # the server and the clock are the test's
-NO_TLS = SSLContext(PROTOCOL_TLS_CLIENT)
 NUMBERS = count(1)
 SIZE = 200_000
-SWITCH_INTERVAL = 1e-4  # seconds; else the call and the server's thread wait 5 ms for each other
 SPINE = "loop.py"
 DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits", "addons"))
 UNREAL = {}  # by identity, since the hash of a code object takes longer than a line
@@ -84,25 +61,16 @@ TRACES = {"__call__", "check_deadline"}
 THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 
 
-# The lines.
-
-
 class Injection:
-    """A trace function that raises ``error`` when the n-th line of forbear is about to run."""
+    """Raises ``error`` when the n-th line of forbear is about to run, while it is armed."""
+
+    now_armed = thread = None
 
     def __init__(self, error, number, root=ROOT):
         self.error, self.number, self.root = error, number, root
         self.visits = []
         self.where = None
         self.is_beside = False  # in a task or callback of the event loop that is not the call's
-
-    def __call__(self, frame, event, argument):
-        return self.line if is_ours(frame.f_code) else None
-
-    def line(self, frame, event, argument):
-        if event == "line":
-            self.visit(frame)
-        return self.line
 
     def visit(self, frame):
         code, caller = frame.f_code, frame.f_back and frame.f_back.f_code.co_name
@@ -119,95 +87,73 @@ class Injection:
                 source = linecache.getline(code.co_filename, frame.f_lineno).strip()
                 self.where = f"{path}:{frame.f_lineno} {code.co_name}: {source}"
                 codes = [one.f_code for one, _ in traceback.walk_stack(frame)]
-                run, call = asyncio.Handle._run.__code__, AsyncHttpx.acall.__code__
+                run, call = asyncio.Handle._run.__code__, Client.send.__code__
                 self.is_beside = run in codes and call not in codes
                 raise self.error
 
     @contextmanager
     def armed(self):
-        if LINES.tool is not None:
-            LINES.injection, LINES.thread = self, get_ident()
-            try:
-                yield
-            finally:
-                LINES.injection = None
-            return
-        before = sys.gettrace()
-        sys.settrace(self)
+        Injection.now_armed, Injection.thread = self, get_ident()
         try:
             yield
         finally:
-            sys.settrace(before)
+            Injection.now_armed = None
 
 
-def is_ours(code):
-    return code.co_filename.startswith(ROOT) and not code.co_filename.startswith(UNTRACED)
+@contextmanager
+def watched():
+    """Show the lines of forbear to the injection that is armed.
 
-
-class Lines:
-    """Shows the lines of forbear to one injection after the other by ``sys.monitoring``.
-
-    Each call of ``sys.settrace`` lets CPython instrument all functions anew, the libraries' too,
-    which takes longer than the call. Python 3.11 has nothing else.
+    ``sys.settrace`` would let CPython instrument all functions anew for each call, the libraries'
+    too, which takes longer than the call.
     """
+    monitoring, codes = sys.monitoring, []
+    tool, events = monitoring.DEBUGGER_ID, monitoring.events
 
-    tool = injection = thread = None
+    def started(code, offset):
+        path = code.co_filename
+        if path.startswith(ROOT) and not path.startswith(UNTRACED):
+            codes.append(code)
+            monitoring.set_local_events(tool, code, events.LINE)
+        return monitoring.DISABLE
 
-    @contextmanager
-    def watched(self):
-        if (monitoring := getattr(sys, "monitoring", None)) is None:
-            yield
-            return
-        self.tool, self.codes, events = monitoring.DEBUGGER_ID, [], monitoring.events
-        monitoring.use_tool_id(self.tool, "injection")
-        monitoring.register_callback(self.tool, events.PY_START, self.started)
-        monitoring.register_callback(self.tool, events.LINE, self.line)
-        monitoring.set_events(self.tool, events.PY_START)
-        try:
-            yield
-        finally:
-            monitoring.set_events(self.tool, 0)
-            for code in self.codes:
-                monitoring.set_local_events(self.tool, code, 0)
-            monitoring.free_tool_id(self.tool)
-            self.tool = None
+    def line(code, number):
+        if Injection.now_armed is not None and get_ident() == Injection.thread:
+            Injection.now_armed.visit(sys._getframe(1))
 
-    def started(self, code, offset):
-        if is_ours(code):
-            self.codes.append(code)
-            sys.monitoring.set_local_events(self.tool, code, sys.monitoring.events.LINE)
-        return sys.monitoring.DISABLE
-
-    def line(self, code, number):
-        if self.injection is not None and get_ident() == self.thread:
-            self.injection.visit(sys._getframe(1))
+    monitoring.use_tool_id(tool, "injection")
+    monitoring.register_callback(tool, events.PY_START, started)
+    monitoring.register_callback(tool, events.LINE, line)
+    monitoring.set_events(tool, events.PY_START)
+    monitoring.restart_events()  # those that an earlier block has disabled
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        for code in codes:
+            monitoring.set_local_events(tool, code, 0)
+        monitoring.free_tool_id(tool)
 
 
-LINES = Lines()
-
-
-def interrupted_at_every_line(operation, folder, after, error=KeyboardInterrupt):
-    """Run an operation again and again, raised in at its first line, its second, up to its end.
+def interrupted_at_every_line(operation, folder, after):
+    """Run an operation again and again, interrupted at its first line, its second, up to its end.
 
     Args:
         operation: Begins from the same state each time.
         folder: Of forbear's; its lines count.
         after: Called after each interruption with the place of it; asserts that all is well.
-        error: What is raised.
 
     Returns:
         How many lines were interrupted.
     """
-    for number in range(1, 20_000):
-        injection = Injection(error(), number, str(Path(ROOT) / folder))
-        try:
-            with injection.armed():
+    with watched():
+        for number in range(1, 20_000):
+            injection = Injection(KeyboardInterrupt(), number, str(Path(ROOT) / folder))
+            with suppress(KeyboardInterrupt), injection.armed():
                 operation()
-        except error:
-            pass
-        if injection.where is None:
-            return number - 1
-        after(injection.where)
+            if injection.where is None:
+                return number - 1
+            after(injection.where)
     raise AssertionError("the operation does not end")
 
 
@@ -248,169 +194,67 @@ def unreal(code):
     return found
 
 
-# The clients: each with a pool of one connection.
+class Client:
+    """A lane's client with a pool of one connection, or of two for a call that is hedged."""
 
+    def __init__(self, lane, options):
+        self.lane, self.runner = lane, asyncio.Runner() if lane.is_async else None
+        pool = lane.pool_of(2 if "hedge" in options else 1)
+        if "hedge" in options:
+            pool["inner"] = Counting(pool["inner"])
+        self.opened = lane.client(**pool, **options)
+        self.client = self.run(self.opened.__aenter__())
+        self.transport = lane.retrying(self.client)
 
-class Httpx:
-    library, prefix = httpx, ""
-
-    def __init__(self, options):
-        self.connections = 2 if "hedge" in options else 1
-        self.transport = self.made("RetryTransport")(self.inner(), **options)
-        self.settings = self.transport.port.settings
-        kind = getattr(httpx, f"{self.prefix}Client")
-        timeout = httpx.Timeout(5, pool=0.2)
-        self.client = kind(transport=self.transport, trust_env=False, timeout=timeout)
-
-    def made(self, name):
-        return getattr(forbear.httpx, self.prefix + name)
-
-    def inner(self):
-        kind = getattr(httpx, f"{self.prefix}HTTPTransport")
-        if self.connections > 1:
-            kind = Counting
-        return kind(verify=NO_TLS, limits=httpx.Limits(max_connections=self.connections))
+    def run(self, coroutine):
+        return self.runner.run(coroutine) if self.runner else run_at_once(coroutine)
 
     def call(self, url, *, streamed):
-        if not streamed:
-            response = self.client.get(url)
-            return response.status_code, response.content
-        with self.client.stream("GET", url) as response:
-            return response.status_code, response.read()
-
-    def lost(self):
-        pool = self.transport.inner._pool
-        left = [each for each in pool.connections if not (each.is_idle() or each.is_closed())]
-        return left + pool._requests
-
-    def close(self):
-        self.client.close()
-
-
-class Counting(httpx.AsyncHTTPTransport):
-    """Counts what is sent, also where a request is cancelled before the server has seen it."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.sent = []
-
-    async def handle_async_request(self, request):
-        self.sent.append(request.url.path.rpartition("/")[0])
-        return await super().handle_async_request(request)
-
-
-class AsyncHttpx(Httpx):
-    prefix = "Async"
-
-    def __init__(self, options):
-        self.runner = asyncio.Runner()
-        super().__init__(options)
-
-    def call(self, url, *, streamed):
-        outcome = self.runner.run(self.acall(url, streamed))
+        outcome = self.run(self.send(url, streamed or self.lane.name == "aiohttp"))
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    async def acall(self, url, streamed):
+    async def send(self, url, streamed):
+        lane = self.lane
         try:
             if not streamed:
-                response = await self.client.get(url)
+                response = await lane.call(self.client, "GET", url)
                 return response.status_code, response.content
-            async with self.client.stream("GET", url) as response:
-                return response.status_code, await response.aread()
+            response = await lane.open(self.client, "GET", url)
+            try:
+                await lane.read(response)
+                return response.status_code, response.content
+            finally:
+                await lane.close(response)
         except BaseException as error:  # else it would end the event loop too
             return error
 
     def close(self):
-        with self.runner:
-            self.runner.run(self.client.aclose())
+        self.run(self.opened.__aexit__(None, None, None))
+        if self.runner:
+            self.runner.close()
 
 
-class Aiohttp(AsyncHttpx):
-    def __init__(self, options):
-        self.runner = asyncio.Runner()
-        self.runner.run(self.open(**options))
+class Counting(httpx.AsyncBaseTransport):
+    """Counts what is sent, also where a request is cancelled before the server has seen it."""
 
-    async def open(self, policy, **options):
-        middleware = forbear.aiohttp.RetryMiddleware(policy, **options)
-        self.settings = middleware.port.settings
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1),
-            middlewares=(middleware,),
-            timeout=aiohttp.ClientTimeout(connect=0.5, sock_read=5),
-        )
+    def __init__(self, inner):
+        self.inner, self.sent = inner, []
+        self._pool = inner._pool  # as a lane looks for it
 
-    async def acall(self, url, streamed):
-        try:
-            async with self.session.get(url) as response:
-                return response.status, await response.read()
-        except BaseException as error:
-            return error
+    async def handle_async_request(self, request):
+        self.sent.append(request.url.path.rpartition("/")[0])
+        return await self.inner.handle_async_request(request)
 
-    def lost(self):
-        connector = self.session.connector
-        return [*connector._acquired, *connector._waiters]
-
-    def close(self):
-        with self.runner:
-            self.runner.run(self.session.close())
+    async def aclose(self):
+        await self.inner.aclose()
 
 
-class Requests:
-    def __init__(self, options):
-        self.adapter = forbear.requests.RetryAdapter(pool_maxsize=1, pool_block=True, **options)
-        self.settings = self.adapter.port.settings
-        self.session = requests.Session()
-        self.session.trust_env = False
-        self.session.mount("http://", self.adapter)
-
-    def call(self, url, *, streamed):
-        with self.session.get(url, stream=streamed, timeout=5) as response:
-            return response.status_code, response.content
-
-    def lost(self):
-        return lost_of(self.adapter.poolmanager)
-
-    def close(self):
-        self.session.close()
+CLIENTS = ("httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "requests", "urllib3")
 
 
-class Urllib3:
-    def __init__(self, options):
-        self.manager = forbear.urllib3.RetryPoolManager(maxsize=1, block=True, timeout=5, **options)
-        self.settings = self.manager.port.settings
-
-    def call(self, url, *, streamed):
-        response = self.manager.request("GET", url, preload_content=not streamed)
-        try:
-            return response.status, response.data
-        finally:
-            response.close()
-            response.release_conn()
-
-    def lost(self):
-        return lost_of(self.manager)
-
-    def close(self):
-        self.manager.clear()
-
-
-def lost_of(manager):
-    pools = [manager.pools[key].pool for key in manager.pools.keys()]  # noqa: SIM118
-    return [pool for pool in pools if pool.qsize() < pool.maxsize]
-
-
-CLIENTS = {
-    "httpx": Httpx, "httpx-async": AsyncHttpx, "aiohttp": Aiohttp, "requests": Requests,
-    "urllib3": Urllib3,
-}  # fmt: skip
-
-
-# The ways that a call takes.
-
-
-class Scenario:
+def scenario(*steps, streamed=False, within=None, prepared=None, **options):
     """One way of a call.
 
     Args:
@@ -420,10 +264,9 @@ class Scenario:
         prepared: What is done with the shared parts before the call.
         options: Of the client, in place of those that all share.
     """
-
-    def __init__(self, *steps, streamed=False, within=None, prepared=None, **options):
-        self.steps, self.streamed, self.within = ",".join(steps), streamed, within
-        self.prepared, self.options = prepared, options
+    return SimpleNamespace(
+        steps=",".join(steps), streamed=streamed, within=within, prepared=prepared, options=options
+    )
 
 
 def opened(shared, origin):
@@ -449,39 +292,37 @@ def occupied(shared, origin):
 POLICY = RetryPolicy(max_attempts=3, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 PATIENT = POLICY.replace(max_attempts=9)
 OPENS = {"consecutive_failures": 1, "open_for": 1.0}
-HEDGE = Hedge(delay=0.02)
-ONE = ConcurrencyLimit(1, adaptive=False, scope="origin")
+HEDGE = forbear.Hedge(delay=0.02)
+ONE = forbear.ConcurrencyLimit(1, adaptive=False, scope="origin")
 BROKEN = f"cut:70001;body={SIZE};etag=v1", f"200;body={SIZE};etag=v1"
 SCENARIOS = {
-    "success": Scenario("200;body=40"),
-    "retry": Scenario("503;body=40", "200;body=40"),
-    "retry after an error": Scenario("reset-head", "200;body=40"),
-    "truncated": Scenario("cut:10;body=40", "200;body=40"),
-    "exhausted": Scenario("503;body=40", gate=None),
-    "exhausted by errors": Scenario("reset-head", gate=None),
-    "held": Scenario("503;body=40", "503;body=40", "200;body=40", policy=PATIENT),
-    "held to the end": Scenario("503;body=40", policy=PATIENT),
-    "half-open": Scenario("200;body=40", prepared=opened, breaker=CircuitBreaker(**OPENS)),
-    "failed probe": Scenario(
-        "503;body=40", "200", prepared=opened, breaker=CircuitBreaker(**OPENS)
-    ),
-    "cooldown": Scenario("503;retry-after=1", "200;body=40", cooldown="all"),
-    "resumed": Scenario(*BROKEN, streamed=True),
-    "resumed inside": Scenario(*BROKEN),
-    "deadline": Scenario("503;body=40", "200;body=40", within=60.0),
-    "resumed under a deadline": Scenario(*BROKEN, streamed=True, within=60.0),
-    "hedged, the first wins": Scenario("200;delay=60;body=40", "200;delay=900", hedge=HEDGE),
-    "hedged, the second wins": Scenario("200;delay=300", "200;delay=20;body=40", hedge=HEDGE),
-    "a slot": Scenario("503;body=40", "200;body=40", concurrency=ONE),
-    "queued": Scenario("200;body=40", prepared=occupied, concurrency=ONE),
-    "hedged, both fail": Scenario("503;delay=60", "500;delay=60", "200;body=40", hedge=HEDGE),
+    "success": scenario("200;body=40"),
+    "retry": scenario("503;body=40", "200;body=40"),
+    "retry after an error": scenario("reset-head", "200;body=40"),
+    "truncated": scenario("cut:10;body=40", "200;body=40"),
+    "exhausted": scenario("503;body=40", gate=None),
+    "exhausted by errors": scenario("reset-head", gate=None),
+    "held": scenario("503;body=40", "503;body=40", "200;body=40", policy=PATIENT),
+    "held to the end": scenario("503;body=40", policy=PATIENT),
+    "half-open": scenario("200;body=40", prepared=opened, breaker=OPENS),
+    "failed probe": scenario("503;body=40", "200", prepared=opened, breaker=OPENS),
+    "cooldown": scenario("503;retry-after=1", "200;body=40", cooldown="all"),
+    "resumed": scenario(*BROKEN, streamed=True),
+    "resumed inside": scenario(*BROKEN),
+    "deadline": scenario("503;body=40", "200;body=40", within=60.0),
+    "resumed under a deadline": scenario(*BROKEN, streamed=True, within=60.0),
+    "hedged, the first wins": scenario("200;delay=60;body=40", "200;delay=900", hedge=HEDGE),
+    "hedged, the second wins": scenario("200;delay=300", "200;delay=20;body=40", hedge=HEDGE),
+    "a slot": scenario("503;body=40", "200;body=40", concurrency=ONE),
+    "queued": scenario("200;body=40", prepared=occupied, concurrency=ONE),
+    "hedged, both fail": scenario("503;delay=60", "500;delay=60", "200;body=40", hedge=HEDGE),
 }
 
 
 def scenarios_of(client):
     """Only an asynchronous client hedges."""
     named = SCENARIOS.items()
-    return [name for name, one in named if client == "httpx-async" or "hedge" not in one.options]
+    return [name for name, one in named if client == "httpx-asyncio" or "hedge" not in one.options]
 
 
 class PassingClock(FakeClock):
@@ -494,58 +335,48 @@ class PassingClock(FakeClock):
 class Shared:
     """A client, and what its calls share."""
 
-    def __init__(self, client, scenario, server):
-        self.hedge = copy(scenario.options.get("hedge"))  # a copy has its own tokens
+    def __init__(self, client, way, server):
+        # Copies, which have their own tokens and slots.
+        own = {name: copy(value) for name, value in way.options.items()}
+        self.hedge, self.slots = own.get("hedge"), own.get("concurrency")
         self.clock = FakeClock() if self.hedge is None else PassingClock()
-        self.server, self.paths = server, []
+        self.server, self.origin, self.paths = server, server.url, []
         # Neither calls nor time add tokens: what is missing was spent.
         self.budget = RetryBudget(ratio=0, floor_per_second=0)
-        self.gate, self.breaker = RetryGate(), CircuitBreaker()
+        self.gate, self.breaker = RetryGate(), CircuitBreaker(**own.pop("breaker", {}))
+        self.other = None  # the slot of another call
         options = {
             "policy": POLICY, "gate": self.gate, "budget": self.budget, "breaker": self.breaker,
-            "clock": self.clock, "random": lambda: 0.5, **scenario.options,
+            "clock": self.clock, "random": lambda: 0.5, **own,
         }  # fmt: skip
-        if "breaker" in scenario.options:
-            self.breaker = options["breaker"] = CircuitBreaker(**OPENS)
-        if self.hedge is not None:
-            options["hedge"] = self.hedge
-        self.other = None  # the slot of another call
-        self.slots = copy(scenario.options.get("concurrency"))
-        if self.slots is not None:
-            options["concurrency"] = self.slots
-        self.origin = server.url
-        if scenario.prepared is not None:
-            scenario.prepared(self, server.url)
-        self.client = CLIENTS[client](options)
+        if way.prepared is not None:
+            way.prepared(self, server.url)
+        self.client = Client(lane_of(client), options)
+        self.port = self.client.transport.port
 
     def call(self, steps, *, streamed=False, within=None):
         """Call by new steps; return the answer and the path it was asked for at."""
         path = f"/s/{next(NUMBERS)}"
-        url = f"{self.server.url}{path}/{steps}"
         self.paths.append(path)
-        if within is None:
-            return self.client.call(url, streamed=streamed)
-        with forbear.deadline(within, clock=self.clock):
-            return self.client.call(url, streamed=streamed)
+        with nullcontext() if within is None else forbear.deadline(within, clock=self.clock):
+            return self.client.call(f"{self.server.url}{path}/{steps}", streamed=streamed)
 
     def faults(self, caught=None):
         """Say what has not come back; what was being sent when ``caught`` came is paid for."""
-        now = self.clock.monotonic()
+        now, settings = self.clock.monotonic(), self.port.settings
         counts = [len(self.server.requests(path)) for path in self.paths]
         if self.hedge is not None:
             counts = [self.client.transport.inner.sent.count(path) for path in self.paths]
         retries = sum(max(0, number - 1) for number in counts)
-        limits = self.client.settings.limits
         retries += caught is not None and was_sending(caught)
-        parts = [self.gate, self.budget, self.breaker, self.client.settings.sleeper]
-        parts += [one.shared for one in limits.listed if isinstance(one.shared, Cooldown)]
+        parts = [self.gate, self.budget, self.breaker, settings.sleeper, self.slots, self.hedge]
+        listed = settings.limits.listed
+        parts += [one.shared for one in listed if isinstance(one.shared, Cooldown)]
         if self.hedge is not None:
-            parts += [self.hedge, *self.hedge._times.values()]
-        if self.slots is not None:
-            parts.append(self.slots)
+            parts += self.hedge._times.values()
         if self.other is not None:
             self.other.free()
-        for part in parts:
+        for part in filter(None, parts):
             if not part._lock.acquire(blocking=False):
                 yield f"the lock of {type(part).__name__} is held"
                 return
@@ -558,18 +389,16 @@ class Shared:
             yield f"{missing:g} tokens are spent for {retries} retries"
         if self.budget.quiet and self.budget._buckets:
             yield "the budget is quiet and not full"
-        if self.client.settings.sleeper.waiting():
+        if settings.sleeper.waiting():
             yield "a call seems to sleep"
         if CURRENT.get() is not None or HERE.ends_at != inf:
             yield "a context is left set"
-        port = getattr(getattr(self.client, "transport", None), "port", None)
-        backstop = getattr(port, "backstop", None)
-        if backstop is not None and backstop.alarms.pending:
+        if self.port.backstop is not None and self.port.backstop.alarms.pending:
             yield "an attempt would still be cut"
         if self.hedge is not None:
-            yield from self.hedge_faults(port.first.of_thread.alarms, retries)
-        if self.client.lost():
-            yield f"a connection is lost: {self.client.lost()}"
+            yield from self.hedge_faults(self.port.first.of_thread.alarms, retries)
+        if not self.client.lane.is_idle(self.client.client):
+            yield "a connection is lost"
 
     def gate_faults(self):
         gate = self.gate
@@ -613,13 +442,13 @@ def was_sending(caught):
 def inject(client, name, server, number, error):
     """Make one call; return how it was injected into, and the faults."""
     CURRENT.set(None)
-    scenario = SCENARIOS[name]
-    shared = Shared(client, scenario, server)
+    way = SCENARIOS[name]
+    shared = Shared(client, way, server)
     injection = Injection(error, number)
     caught = None
     try:
         with injection.armed():
-            shared.call(scenario.steps, streamed=scenario.streamed, within=scenario.within)
+            shared.call(way.steps, streamed=way.streamed, within=way.within)
     except BaseException as raised:
         caught = raised  # with its frames: nothing is left to the garbage collector
         if type(raised) is type(error) and raised is not error:
@@ -646,11 +475,9 @@ def inject(client, name, server, number, error):
     return injection, faults
 
 
-def numbers(client, name, server, *, every_visit=False):
-    """Count the lines of a call that gets through; return those to be interrupted."""
+def numbers(client, name, server):
+    """Count the lines of a call that gets through; return each at its first and its last visit."""
     visits = visits_of(client, name, server)
-    if every_visit:
-        return range(1, len(visits) + 1)
     first = {visit: number for number, visit in reversed(list(enumerate(visits, 1)))}
     last = {visit: number for number, visit in enumerate(visits, 1)}
     return sorted({*first.values(), *last.values()})
@@ -679,43 +506,3 @@ def visits_of(client, name, server):
         injection, faults = inject(client, name, server, 0, KeyboardInterrupt())
         assert not faults, faults
     return injection.visits
-
-
-ERRORS = {
-    "KeyboardInterrupt": KeyboardInterrupt,
-    "CancelledError": asyncio.CancelledError,
-    "MemoryError": MemoryError,
-}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--client", choices=CLIENTS, action="append")
-    parser.add_argument("--scenario", choices=SCENARIOS, action="append")
-    parser.add_argument("--error", choices=ERRORS, default="KeyboardInterrupt")
-    parser.add_argument("--at", type=int, help="only this line")
-    parser.add_argument("--every-visit", action="store_true")
-    asked = parser.parse_args()
-    logging.getLogger("forbear").addHandler(logging.NullHandler())
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    found = 0
-    with FaultServer() as server, LINES.watched():
-        for client in asked.client or CLIENTS:
-            for name in asked.scenario or scenarios_of(client):
-                tried = [asked.at]
-                if not asked.at:
-                    tried = numbers(client, name, server, every_visit=asked.every_visit)
-                for number in tried:
-                    error = ERRORS[asked.error]()
-                    injection, faults = inject(client, name, server, number, error)
-                    if faults:
-                        found += 1
-                        print(f"{client}, {name}, line {number}: {injection.where}")
-                        for fault in faults:
-                            print(f"    {fault}")
-                print(f"{client}, {name}: {len(tried)} lines", flush=True)
-    sys.exit(found > 0)
-
-
-if __name__ == "__main__":
-    main()

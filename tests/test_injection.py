@@ -1,7 +1,4 @@
-"""An exception raised at any line of forbear leaves nothing taken, and the client usable.
-
-``python tests/injection.py`` interrupts a call at all of its lines and says where what is lost.
-"""
+"""An exception raised at any line of forbear leaves nothing taken, and the client usable."""
 
 import asyncio
 import sys
@@ -10,32 +7,28 @@ import pytest
 
 from forbear.testing import FaultServer
 
-from .injection import CLIENTS, LINES, SWITCH_INTERVAL, inject, new_numbers, numbers, scenarios_of
+from .injection import CLIENTS, inject, new_numbers, numbers, scenarios_of, watched
 
 # An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:coroutine:RuntimeWarning",
-    "ignore::ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-)
-ERRORS = dict.fromkeys(("httpx-async", "aiohttp"), asyncio.CancelledError)
+pytestmark = [
+    pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring needs Python 3.12"),
+    *map(pytest.mark.filterwarnings, (
+        "ignore:coroutine:RuntimeWarning", "ignore::ResourceWarning",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+    )),
+]  # fmt: skip
+ERRORS = dict.fromkeys(("httpx-asyncio", "aiohttp-asyncio"), asyncio.CancelledError)
 COMMON = (
     "success", "retry", "held", "half-open", "resumed", "a slot", "queued",
     "hedged, the second wins",
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def watched():
-    with LINES.watched():
-        yield
-
-
 @pytest.fixture
 def server():
     before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    with FaultServer() as server:
+    sys.setswitchinterval(1e-4)  # else the call and the server's thread wait 5 ms for each other
+    with FaultServer() as server, watched():
         yield server
     sys.setswitchinterval(before)
 
