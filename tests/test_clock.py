@@ -55,9 +55,6 @@ def asleep_until_closed(sleeper, sleep, threads=1):
     assert slept == [False] * threads
 
 
-# --- the system's clock -----------------------------------------------------------------------
-
-
 def test_functions_of_time_are_looked_up_when_called(monkeypatch):
     """gevent replaces them after the import, and a sleep must not block its other greenlets."""
     slept = []
@@ -96,9 +93,6 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back():
     assert clock.sleeps == [1.0, 2.0, LONG, LONG]
     assert time.monotonic() <= now() <= time.monotonic()
     assert SYSTEM_CLOCK.stand_in is None
-
-
-# --- sync -------------------------------------------------------------------------------------
 
 
 def test_a_sleep_takes_its_time():
@@ -185,9 +179,6 @@ def test_a_forked_child_sleeps_and_closes_for_itself():
         assert slept == []
 
 
-# --- async ------------------------------------------------------------------------------------
-
-
 @pytest.mark.anyio
 async def test_an_asynchronous_sleep_takes_its_time():
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
@@ -272,9 +263,6 @@ def test_a_loop_that_is_gone_does_not_stop_close():
     loop.run_until_complete(leave())
     loop.close()
     sleeper.close()
-
-
-# --- an injected clock ------------------------------------------------------------------------
 
 
 @pytest.mark.anyio

@@ -58,9 +58,6 @@ def asked():
     return Asked()
 
 
-# --- order and merging ------------------------------------------------------------------------
-
-
 def test_the_inner_setting_wins(asked):
     """The transport's policy < override < inner override < the request's."""
     assert asked.get() == 5
@@ -126,9 +123,6 @@ async def test_a_block_is_entered_with_async_with_too(asked):
     assert CURRENT.get() is None
 
 
-# --- decorators -------------------------------------------------------------------------------
-
-
 def test_a_decorated_function(asked):
     """Each call of it gets a block of its own, also one within another."""
 
@@ -154,9 +148,6 @@ async def test_a_decorated_coroutine_function(asked):
     assert CURRENT.get() is None
     assert await waiting == 2
     assert await asked.aget() == 5
-
-
-# --- deadlines --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,9 +190,6 @@ def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked):
     with forbear.deadline(60.0):
         assert asked.get({"backoff": Fixed(25.0), "max_attempts": 9}) == 3
     assert asked.clock.sleeps == [25.0, 25.0]
-
-
-# --- where a block is seen --------------------------------------------------------------------
 
 
 @pytest.mark.anyio
@@ -284,9 +272,6 @@ async def test_a_task_that_outlives_its_block_keeps_it(asked):
             group.start_soon(fetch)
         left.set()
     assert found == [2]
-
-
-# --- what tests set for the process -----------------------------------------------------------
 
 
 def test_what_holds_for_a_call_is_the_blocks_and_what_a_test_says_for_the_process():

@@ -38,9 +38,6 @@ def foreign(modules):
 OWN = {*sys.stdlib_module_names, "forbear", "_missing_stdlib_info"}
 
 
-# --- import forbear ---------------------------------------------------------------------------
-
-
 def test_import_forbear_loads_itself_and_nothing_else():
     """In a bare interpreter; and nothing costly where everything is installed."""
     assert loaded_by("import forbear", *BARE) <= {"forbear", "__future__"}
@@ -92,8 +89,6 @@ def test_what_needs_no_client_works_in_a_bare_interpreter():
     ]
     assert not foreign(loaded_by("\n".join(f"import {name}" for name in modules), *BARE))
 
-
-# --- adapters ---------------------------------------------------------------------------------
 
 BLOCKER = """
 class Blocker:

@@ -6,7 +6,6 @@ adapters/test_messages.py.
 """
 
 import inspect
-from typing import Any
 
 import httpx
 import httpx_retries
@@ -14,49 +13,17 @@ import pytest
 import requests
 
 import forbear
-import forbear.aiohttp
-import forbear.asgi
-import forbear.httpx
-import forbear.httpx2
-import forbear.requests
-import forbear.urllib3
-import forbear.wsgi
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    EventStreams,
-    Exponential,
-    FailureKind,
-    Fixed,
-    Hedge,
-    IdempotencyKeys,
-    Origins,
-    Pacing,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-    idempotency,
-)
+from forbear import CircuitBreaker, Exponential, Fixed, Hedge, Origins, RetryBudget, RetryPolicy
 from forbear.core import migration
 from forbear.core.headers.structured import parse_item
 from forbear.engine import settings
-from forbear.engine.settings import limits_of
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard, StandardStrategy, TokenBucket
 from forbear.telemetry import otel, prometheus
-from forbear.testing import (
-    FakeClock,
-    ScriptedAdapter,
-    ScriptedTransport,
-    answer,
-    assert_schedule,
-    disabled,
-    fast,
-    record,
-)
+from forbear.testing import FakeClock, ScriptedTransport, answer
 
-Rows = list[tuple[Any, type[Exception], str]]
 INF, NAN = float("inf"), float("nan")
+AB = ["https://a", "https://b"]
 
 
 class Hours:
@@ -66,74 +33,62 @@ class Hours:
         return 3600.0 * attempt
 
 
+def each(name, error, message, *values):
+    """Rows of one argument; in their message {0} stands for its name, and {1} for the value."""
+    return [({name: value}, error, message.format(name, value)) for value in values]
+
+
+WHOLE, NUMBER = "{0} must be a whole number, got {1!r}", "{0} must be a number, got {1!r}"
+SECONDS = "{0} must be a number of seconds, got {1!r}"
+FINITE = "{0} must be at least 0 and finite, got {1}"
+BOOLEAN = "{0} must be True or False, got {1!r}"
+STATUSES = "statuses must hold whole numbers from 400 to 599, got "
+SET = "must be a set such as "
+UPPER = "methods must hold upper-case names such as 'GET', got "
 POLICY = [
     ({"max_attempts": 0}, ValueError,
         "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
-    ({"max_attempts": -3}, ValueError, "max_attempts must be at least 1, got -3"),
-    ({"max_attempts": 2.0}, TypeError, "max_attempts must be a whole number, got 2.0"),
-    ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
-    ({"max_attempts": None}, TypeError, "max_attempts must be a whole number, got None"),
-    ({"max_attempts": "3"}, TypeError, "max_attempts must be a whole number, got '3'"),
+    *each("max_attempts", ValueError, "max_attempts must be at least 1, got {1!r}", -3),
+    *each("max_attempts", TypeError, WHOLE, 2.0, True, None, "3"),
     ({"backoff": 0.5}, TypeError,
         "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5"),
     ({"backoff": None}, TypeError, "backoff must be Exponential(…)"),
-    ({"patience": -1}, ValueError, "patience must be at least 0 and finite, got -1"),
-    ({"patience": "10"}, TypeError, "patience must be a number of seconds, got '10'"),
+    *each("patience", ValueError, FINITE, -1),
+    *each("patience", TypeError, SECONDS, "10"),
     ({"patience": INF}, ValueError,
         "patience must be at least 0 and finite, got inf; use None for no gate for these calls"),
     ({"throttle_backoff": 5}, TypeError, "throttle_backoff must be Exponential(…), Fixed(…)"),
-    ({"statuses": 503}, TypeError, "statuses must be a set such as {429, 503}, got 503"),
-    ({"statuses": None}, TypeError, "statuses must be a set such as {429, 503}, got None"),
-    ({"statuses": "503"}, TypeError, "statuses must be a set such as {429, 503}, got '503'"),
-    ({"statuses": {"503"}}, ValueError,
-        "statuses must hold whole numbers from 400 to 599, got '503'"),
-    ({"statuses": {200}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 200"),
-    ({"statuses": {600}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 600"),
-    ({"statuses": {True}}, ValueError,
-        "statuses must hold whole numbers from 400 to 599, got True"),
-    ({"hinted_statuses": {302}}, ValueError,
-        "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
-    ({"unexecuted_statuses": {200}}, ValueError,
-        "unexecuted_statuses must hold whole numbers from 400 to 599, got 200"),
+    *each("statuses", TypeError, "statuses must be a set such as {{429, 503}}, got {1!r}", 503, None, "503"),
+    *(({"statuses": {one}}, ValueError, f"{STATUSES}{one!r}") for one in ("503", 200, 600, True)),
+    ({"hinted_statuses": {302}}, ValueError, f"hinted_{STATUSES}302"),
+    ({"unexecuted_statuses": {200}}, ValueError, f"unexecuted_{STATUSES}200"),
     ({"vendors": ["github"]}, ValueError,
         "vendor must be one of anthropic, bedrock, google, openai, got 'github'"),
     ({"vendors": "google"}, TypeError,
         "vendors must be an iterable of str, got a single str; write ['google']"),
-    ({"conflict_with_key": 1}, TypeError, "conflict_with_key must be True or False, got 1"),
-    ({"conflict_with_key": None}, TypeError, "conflict_with_key must be True or False, got None"),
-    ({"failures": "reset"}, TypeError,
-        "failures must be a set such as {FailureKind.REFUSED}, got 'reset'"),
-    ({"failures": {FailureKind.CERTIFICATE}}, ValueError,
+    *each("conflict_with_key", TypeError, BOOLEAN, 1, None),
+    ({"failures": "reset"}, TypeError, f"failures {SET}{{FailureKind.REFUSED}}, got 'reset'"),
+    ({"failures": {forbear.FailureKind.CERTIFICATE}}, ValueError,
         "failures must hold retryable FailureKind members"),
-    ({"failures": {FailureKind.POOL}}, ValueError, "got <FailureKind.POOL: 'pool'>"),
-    ({"failures": {FailureKind.STATUS}}, ValueError, "got <FailureKind.STATUS: 'status'>"),
-    ({"failures": {ConnectionError}}, ValueError, "got <class 'ConnectionError'>"),
-    ({"methods": "GET"}, TypeError, "methods must be a set such as {'GET', 'PUT'}, got 'GET'"),
-    ({"methods": {"get"}}, ValueError,
-        "methods must hold upper-case names such as 'GET', got 'get'"),
-    ({"methods": {""}}, ValueError, "methods must hold upper-case names such as 'GET', got ''"),
-    ({"methods": {b"GET"}}, ValueError,
-        "methods must hold upper-case names such as 'GET', got b'GET'"),
+    *(({"failures": {one}}, ValueError, f"got {one!r}")
+        for one in (forbear.FailureKind.POOL, forbear.FailureKind.STATUS, ConnectionError)),
+    ({"methods": "GET"}, TypeError, f"methods {SET}{{'GET', 'PUT'}}, got 'GET'"),
+    *(({"methods": {one}}, ValueError, f"{UPPER}{one!r}") for one in ("get", "", b"GET")),
     ({"attempt_timeout": 0}, ValueError,
         "attempt_timeout must be more than 0 seconds, got 0; use None for the client's own timeouts"),
-    ({"attempt_timeout": -1}, ValueError, "attempt_timeout must be at least 0 and finite, got -1"),
-    ({"attempt_timeout": "5"}, TypeError, "attempt_timeout must be a number of seconds, got '5'"),
+    *each("attempt_timeout", ValueError, FINITE, -1),
+    *each("attempt_timeout", TypeError, SECONDS, "5"),
     ({"total_timeout": INF}, ValueError,
         "total_timeout must be at least 0 and finite, got inf; use None for no limit"),
-    ({"total_timeout": NAN}, ValueError,
-        "total_timeout must be at least 0 and finite, got nan"),
-    ({"total_timeout": -0.1}, ValueError, "total_timeout must be at least 0 and finite, got -0.1"),
-    ({"total_timeout": True}, TypeError, "total_timeout must be a number of seconds, got True"),
-    ({"max_retry_after": None}, TypeError, "max_retry_after must be a number of seconds, got None"),
-    ({"max_retry_after": -1}, ValueError, "max_retry_after must be at least 0 and finite, got -1"),
-    ({"max_retry_after": INF}, ValueError,
-        "max_retry_after must be at least 0 and finite, got inf"),
-    ({"hints": "respect"}, ValueError, "hints must be one of 'obey', 'ignore', got 'respect'"),
-    ({"hints": False}, ValueError, "hints must be one of 'obey', 'ignore', got False"),
+    *each("total_timeout", ValueError, FINITE, NAN, -0.1),
+    *each("total_timeout", TypeError, SECONDS, True),
+    *each("max_retry_after", TypeError, SECONDS, None),
+    *each("max_retry_after", ValueError, FINITE, -1, INF),
+    *each("hints", ValueError, "hints must be one of 'obey', 'ignore', got {1!r}", "respect", False),
     ({"hint_spread": -0.1}, ValueError,
         "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %"),
     ({"hint_spread": NAN}, ValueError, "hint_spread must be finite, got nan"),
-    ({"hint_spread": None}, TypeError, "hint_spread must be a number, got None"),
+    *each("hint_spread", TypeError, NUMBER, None),
     ({"on_exhausted": "throw"}, ValueError,
         "on_exhausted must be one of 'return', 'raise', got 'throw'"),
     *(({name: Hours()}, TypeError, f"{name}.delay must be a function of (attempt, previous, random),"
@@ -147,59 +102,47 @@ POLICY = [
 ]  # fmt: skip
 
 EXPONENTIAL = [
-    ({"base": -1}, ValueError, "base must be at least 0 and finite, got -1"),
-    ({"base": NAN}, ValueError, "base must be at least 0 and finite, got nan"),
-    ({"base": "1"}, TypeError, "base must be a number of seconds, got '1'"),
-    ({"base": True}, TypeError, "base must be a number of seconds, got True"),
-    ({"base": None}, TypeError, "base must be a number of seconds, got None"),
-    ({"cap": INF}, ValueError, "cap must be at least 0 and finite, got inf"),
+    *each("base", ValueError, FINITE, -1, NAN),
+    *each("base", TypeError, SECONDS, "1", True, None),
+    *each("cap", ValueError, FINITE, INF),
     ({"base": 2.0, "cap": 1.0}, ValueError, "cap must be at least base (2.0), got 1.0"),
     ({"factor": 0.5}, ValueError,
         "factor must be at least 1, got 0.5; use 1 for waits that do not grow"),
     ({"factor": INF}, ValueError, "factor must be finite, got inf"),
     ({"jitter": "half"}, ValueError,
         "jitter must be one of full, equal, decorrelated, none or a float"),
-    ({"jitter": 1.5}, ValueError,
-        "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
+    ({"jitter": 1.5}, ValueError, "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
     ({"jitter": NAN}, ValueError, "jitter must be finite, got nan"),
-    ({"jitter": True}, TypeError, "jitter must be a number, got True"),
-    ({"fast_first": True}, TypeError, "fast_first must be a number of seconds, got True"),
-    ({"fast_first": -0.1}, ValueError, "fast_first must be at least 0 and finite, got -0.1"),
+    *each("jitter", TypeError, NUMBER, True),
+    *each("fast_first", TypeError, SECONDS, True),
+    *each("fast_first", ValueError, FINITE, -0.1),
 ]  # fmt: skip
 
 KEYS = [
-    ({"header": ""}, ValueError,
-        "got an empty one; write the name alone"),
+    ({"header": ""}, ValueError, "got an empty one; write the name alone"),
     ({"header": "Idempotency Key"}, ValueError, "got ' ' after 'Idempotency'"),
     ({"header": "Idempotency-Key:"}, ValueError, "got ':' after 'Idempotency-Key'"),
     ({"header": "Key\r\nX: y"}, ValueError, r"got '\r' after 'Key'"),
     ({"header": "Schlüssel"}, ValueError, r"got '\xfc' after 'Schl'"),
     ({"header": b"Idempotency-Key"}, TypeError, "header must be a str, got one bytes"),
     ({"header": None}, TypeError, "header must be a str, got one NoneType"),
-    ({"style": "quoted"}, ValueError, "style must be one of 'raw', 'sf-string', got 'quoted'"),
-    ({"style": None}, ValueError, "style must be one of 'raw', 'sf-string', got None"),
+    *each("style", ValueError, "style must be one of 'raw', 'sf-string', got {1!r}", "quoted", None),
     ({"profile": "adyen2"}, ValueError, "profile must be one of 'generic', 'stripe', "),
-    ({"generate": 1}, TypeError, "generate must be True or False, got 1"),
-    ({"generate": "no"}, TypeError, "generate must be True or False, got 'no'"),
+    *each("generate", TypeError, BOOLEAN, 1, "no"),
     ({"recognise": "X-Key"}, TypeError,
         'recognise must be an iterable of str, got a single str; write ("X-'),
     ({"recognise": b"X-Key"}, TypeError, "got a single bytes"),
-    ({"recognise": None}, TypeError,
-        "recognise must be an iterable of str, got a single NoneType"),
+    ({"recognise": None}, TypeError, "recognise must be an iterable of str, got a single NoneType"),
     ({"recognise": [b"X-Key"]}, TypeError, "recognise must hold only str, got one bytes"),
-    ({"recognise": ["X-Key", "X Key"]}, ValueError,
-        "got ' ' after 'X'"),
+    ({"recognise": ["X-Key", "X Key"]}, ValueError, "got ' ' after 'X'"),
     ({"header": "Authorization: Bearer hunter2"}, ValueError, "header must be a header name"),
     ({"lifetime": 0}, ValueError,
         "lifetime must be more than 0 seconds and finite, got 0; write how long"),
-    ({"lifetime": -1.5}, ValueError, "got -1.5"),
-    ({"lifetime": NAN}, ValueError, "got nan"),
-    ({"lifetime": INF}, ValueError, "got inf"),
+    *each("lifetime", ValueError, "got {1}", -1.5, NAN, INF),
     ({"lifetime": 10**400}, ValueError, "got 1000"),
-    ({"lifetime": True}, TypeError, "lifetime must be a number of seconds, got True"),
     ({"lifetime": "60"}, TypeError,
         "lifetime must be a number of seconds, got '60'; write 86_400.0"),
-    ({"lifetime": None}, TypeError, "lifetime must be a number of seconds, got None"),
+    *each("lifetime", TypeError, SECONDS, True, None),
     ({"origins": "https://a"}, TypeError,
         'origins must be an iterable of str, got a single str; write {"https:'),
     ({"origins": [b"https://a"]}, TypeError, "origins must hold only str, got one bytes"),
@@ -216,15 +159,12 @@ BUDGET = [
     ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
     ({"ratio": 10}, ValueError,
         "ratio must be at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
-    ({"ratio": "20%"}, TypeError, "ratio must be a number, got '20%'"),
-    ({"ratio": True}, TypeError, "ratio must be a number, got True"),
-    ({"floor_per_second": None}, TypeError, "floor_per_second must be a number, got None"),
+    *each("ratio", TypeError, NUMBER, "20%", True),
+    *each("floor_per_second", TypeError, NUMBER, None),
     ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
     ({"burst": INF}, ValueError, "burst must be finite, got inf"),
     ({"hinted_cost": 1.5}, ValueError, "must be at most 1, got 1.5; any other retry costs 1"),
-    ({"scope": "host"}, ValueError,
-        "scope must be 'origin', 'transport' or a function of the request, got 'host'"),
-    ({"scope": None}, ValueError, "scope must be 'origin', 'transport' or a function"),
+    *each("scope", ValueError, "scope must be 'origin', 'transport' or a function of the request, got {1!r}", "host", None),
     ({"scope": lambda: "x"}, TypeError, "scope must be a function of (request), "),
 ]  # fmt: skip
 
@@ -234,8 +174,8 @@ BREAKER = [
     ({"failure_rate": 0}, ValueError, "failure_rate must be above 0 and at most 1, got 0"),
     ({"failure_rate": "half"}, TypeError, "failure_rate must be a number"),
     ({"window": 0}, ValueError, "window must be more than 0"),
-    *(({"open_for": value}, ValueError, "open_for") for value in (0, NAN)),
-    ({"minimum_calls": True}, TypeError, "minimum_calls must be a whole number, got True"),
+    *each("open_for", ValueError, "open_for", 0, NAN),
+    *each("minimum_calls", TypeError, WHOLE, True),
     ({"success_threshold": 3}, TypeError, "its arguments are consecutive_failures, failure_rate,"),
     ({"minimum_calls": 0}, ValueError, "minimum_calls must be at least 1, got 0"),
     ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),
@@ -244,18 +184,37 @@ BREAKER = [
 HEDGE = [
     ({"quantile": 0.4}, ValueError, "quantile must be at least 0.5, got 0.4"),
     ({"quantile": 1}, ValueError, "quantile must be below 1, got 1"),
-    ({"quantile": True}, TypeError, "quantile must be a number"),
+    *((({name: value}, TypeError, f"{name} must be a number"))
+        for name, value in (("quantile", True), ("ratio", "all"))),
     ({"delay": 0}, ValueError, "delay must be more than 0 seconds"),
     ({"delay": "1"}, TypeError, "use None for the quantile"),
     ({"at_least": -1}, ValueError, "at_least must be at least 0"),
     ({"ratio": 0}, ValueError, "hedge=None sends none"),
     ({"ratio": 1.5}, ValueError, "at most 1, got 1.5"),
-    ({"ratio": "all"}, TypeError, "ratio must be a number"),
     ({"burst": 0.5}, ValueError, "burst must be at least 1"),
     ({"learn_from": 0}, ValueError, "learn_from must be at least 1"),
     ({"methods": "GET"}, TypeError, "methods must be an iterable of str"),
     ({"methods": {"post"}}, ValueError, "write keyed=True"),
     ({"keyed": 1}, TypeError, "keyed must be True or False"),
+]  # fmt: skip
+
+TENANTS = "scope must be 'credential', 'origin' or a function"
+CONCURRENCY = [
+    ({"adaptive": 1}, TypeError, "adaptive must be True or False, got 1"),
+    ({"adaptive": False}, ValueError, "write ConcurrencyLimit(10, adaptive=False)"),
+    *(({name: 0}, ValueError, f"{name} must be at least 1, got 0")
+        for name in ("most", "least", "start")),
+    ({"most": 3, "least": 4}, ValueError, "least must be at most most (3), got 4"),
+    ({"scope": "tenant"}, ValueError, TENANTS),
+    ({"max_waiting": -1}, ValueError,
+        "max_waiting must be at least 0, got -1; None lets any number wait"),
+    ({"releases": "end"}, ValueError, "releases must be one of 'headers', 'body'"),
+]  # fmt: skip
+
+PACING = [
+    ({"reserve": 2}, ValueError, "reserve must be from 0 to 1, got 2"),
+    *each("reserve", TypeError, NUMBER, "all"),
+    ({"scope": "tenant"}, ValueError, TENANTS),
 ]
 
 ORIGINS = [
@@ -264,16 +223,15 @@ ORIGINS = [
     ((["https://a", "https://b/v1"],), ValueError, "a path"),
     (("https://a",), TypeError, "an iterable of str, got a single str"),
     ((["https://a", 7],), TypeError, "only str, got one int"),
-    ({"origins": ["https://a", "https://b"], "choose": "random"}, ValueError,
+    ({"origins": AB, "choose": "random"}, ValueError,
         "choose must be one of 'first', 'round-robin', got 'random'"),
 ]  # fmt: skip
 
 MIDDLEWARE = [
     ({"deadline": -1}, ValueError, "deadline must be at least 0 and finite, got -1; use None for"),
-    ({"deadline": "2"}, TypeError, "deadline must be a number of seconds, got '2'"),
-    ({"margin": -1}, ValueError, "margin must be at least 0"),
-    ({"margin": NAN}, ValueError, "margin must be at least 0"),
-    ({"margin": "1"}, TypeError, "margin must be a number of seconds"),
+    *each("deadline", TypeError, SECONDS, "2"),
+    *each("margin", ValueError, "margin must be at least 0", -1, NAN),
+    *each("margin", TypeError, SECONDS, "1"),
     ({"announce_deadline": 1}, TypeError, "announce_deadline must be True or False"),
     ({"stop_outer_retries": None}, TypeError, "stop_outer_retries must be True or False"),
     ({"app": None}, TypeError, "goes around an application, got None"),
@@ -281,7 +239,7 @@ MIDDLEWARE = [
 
 OVERRIDE = [
     ({"max_attempts": 0}, ValueError, "use max_attempts=1 to send once"),
-    ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
+    *each("max_attempts", TypeError, WHOLE, True),
     ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
     ({"timeout": 3}, TypeError, "RetryPolicy has no field 'timeout'"),
     ({"policy": RetryPolicy()}, TypeError, "RetryPolicy has no field 'policy'"),
@@ -289,11 +247,9 @@ OVERRIDE = [
 ]
 
 NEVER_NEGATIVE = [  # of seconds that are neither "no limit" nor left out
-    *(((seconds,), ValueError, f"must be at least 0 and finite, got {seconds}")
-        for seconds in (-1, INF, NAN)),
-    *(((seconds,), TypeError, f"must be a number of seconds, got {seconds!r}")
-        for seconds in ("2", None, True)),
-]  # fmt: skip
+    *each("seconds", ValueError, "must be at least 0 and finite, got {1}", -1, INF, NAN),
+    *each("seconds", TypeError, "must be a number of seconds, got {1!r}", "2", None, True),
+]
 
 KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 SERIALIZE = [
@@ -313,14 +269,14 @@ SERIALIZE = [
         "UUID of zeros; use "),
 ]  # fmt: skip
 
+PAIR, LEAST = "must be a pair of seconds such as (0, 0.5), got", "must be (least, longest), got"
 SCHEDULE = [
-    ((RetryPolicy(), [0.5]), TypeError,
-        "wait 1 must be a pair of seconds such as (0, 0.5), got 0.5"),
-    ((RetryPolicy(), [(0, 1), (0, 1, 2)]), TypeError,
-        "wait 2 must be a pair of seconds such as (0, 0.5), got"),
-    ((RetryPolicy(), [("a", 1)]), TypeError, "got ('a', 1)"),
-    ((RetryPolicy(), [(2, 1)]), ValueError, "wait 1 must be (least, longest), got (2, 1)"),
-    ((RetryPolicy(), [(NAN, 1)]), ValueError, "wait 1 must be (least, longest), got (nan, 1)"),
+    *((((RetryPolicy(), waits), error, message)) for waits, error, message in (
+        ([0.5], TypeError, f"wait 1 {PAIR} 0.5"),
+        ([(0, 1), (0, 1, 2)], TypeError, f"wait 2 {PAIR}"),
+        ([("a", 1)], TypeError, "got ('a', 1)"),
+        ([(2, 1)], ValueError, f"wait 1 {LEAST} (2, 1)"),
+        ([(NAN, 1)], ValueError, f"wait 1 {LEAST} (nan, 1)"))),
     ((3, []), TypeError, "policy must be a RetryPolicy, got int"),
 ]  # fmt: skip
 
@@ -354,14 +310,13 @@ class Late(Forgetful):
     def refresh_token(self, token, failure, now): ...
 
 
-AB = ["https://a", "https://b"]
 OBJECTS = {  # what an option takes, and the code that the message writes for it
-    "gate": (RetryGate, "RetryGate()"),
+    "gate": (forbear.RetryGate, "RetryGate()"),
     "budget": (RetryBudget, "RetryBudget()"),
     "breaker": (CircuitBreaker, "CircuitBreaker()"),
     "origins": (Origins, "Origins(…)"),
     "strategy": (AwsStandard, "AwsStandard()"),
-    "idempotency": (IdempotencyKeys, "IdempotencyKeys()"),
+    "idempotency": (forbear.IdempotencyKeys, "IdempotencyKeys()"),
     "clock": (FakeClock, "FakeClock()"),
 }
 # Without origins it would give keys to servers that ignore them.
@@ -375,15 +330,14 @@ OPTIONS = [  # of every transport
     *(({name: True}, TypeError, f": write {name}={SHOWN.get(name, code)}")
         for name, (_, code) in OBJECTS.items() if name != "clock"),
     *(({name: False}, TypeError, f": write {name}=None") for name in OBJECTS if name != "clock"),
-    *(({name: value}, TypeError, f"{name} must be True or False, got {value!r}")
-        for name in ("announce_attempts", "stop_outer_retries", "resume")
-        for value in (1, "yes", None)),
-    *(({"contact": contact}, ValueError, "contact must be one e-mail address")
-        for contact in ("jörg@example.org", '"a b"@example.org', "ops@[127.0.0.1]",
-            "Ops <ops@acme.dev>", "ops@acme.dev\n", "ops@acme.dev\r\nX-Evil: 1", "ops@localhost",
-            "mailto:ops@acme.dev", "a" * 65 + "@acme.dev", "")),
+    *each("announce_attempts", TypeError, BOOLEAN, 1, "yes", None),
+    *each("stop_outer_retries", TypeError, BOOLEAN, 1, "yes", None),
+    *each("resume", TypeError, BOOLEAN, 1, "yes", None),
+    *each("contact", ValueError, "contact must be one e-mail address", "jörg@example.org",
+        '"a b"@example.org', "ops@[127.0.0.1]", "Ops <ops@acme.dev>", "ops@acme.dev\n",
+        "ops@acme.dev\r\nX-Evil: 1", "ops@localhost", "mailto:ops@acme.dev", "a" * 65 + "@acme.dev", ""),
     *(({"strategy": AwsStandard(), name: made}, ValueError, f"strategy= or {name}=, not both")
-        for name, made in (("budget", RetryBudget()), ("gate", RetryGate()),
+        for name, made in (("budget", RetryBudget()), ("gate", forbear.RetryGate()),
             ("breaker", CircuitBreaker()), ("origins", Origins(AB)))),
     ({"idempotency": "uuid4"}, TypeError,
         "idempotency must be IdempotencyKeys(), or None, got 'uuid4'"),
@@ -407,15 +361,8 @@ OPTIONS = [  # of every transport
     ({"strategy": Forgetful()}, TypeError, "strategy has no attribute quiet"),
 ]  # fmt: skip
 
-PREFETCH = [
-    (
-        {"prefetch": value},
-        ValueError,
-        f"prefetch must be a number of bytes, 0 for none, got {value!r}",
-    )
-    for value in (-1, 1.5, True, "64k", None)
-]
-
+NO_BYTES = "prefetch must be a number of bytes, 0 for none, got {1!r}"
+PREFETCH = each("prefetch", ValueError, NO_BYTES, -1, 1.5, True, "64k", None)
 HTTPX = forbear.httpx.RetryTransport, forbear.httpx.AsyncRetryTransport
 HTTPX2 = forbear.httpx2.RetryTransport, forbear.httpx2.AsyncRetryTransport
 NO_PREFETCH = forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager
@@ -462,12 +409,12 @@ TABLE = [
         ({"total_timeout": -1}, ValueError, "total_timeout must be at least 0")]),
     (Exponential, EXPONENTIAL),
     (Fixed, [((-0.1,), ValueError, "seconds must be"), *NEVER_NEGATIVE]),
-    (IdempotencyKeys, KEYS),
-    (idempotency.serialize, SERIALIZE),
-    (idempotency.generate, [({"profile": "paypal"}, ValueError, "profile must be one of")]),
+    (forbear.IdempotencyKeys, KEYS),
+    (forbear.idempotency.serialize, SERIALIZE),
+    (forbear.idempotency.generate, [({"profile": "paypal"}, ValueError, "profile must be one of")]),
     *((read, [((value,), TypeError, f"must be a str, got {type(value).__name__}")
-        for value in (None, b'"abc"', 17)]) for read in (idempotency.parse, parse_item)),
-    (idempotency.check_profile, [
+        for value in (None, b'"abc"', 17)]) for read in (forbear.idempotency.parse, parse_item)),
+    (forbear.idempotency.check_profile, [
         ((None, "generic"), TypeError, "got NoneType"),
         (("abc", "paypal"), ValueError, "profile must be one of")]),
     (RetryBudget, BUDGET),
@@ -485,11 +432,13 @@ TABLE = [
     (CircuitBreaker, BREAKER),
     (Hedge, HEDGE),
     (Origins, ORIGINS),
-    (RetryGate, [
+    (forbear.ConcurrencyLimit, CONCURRENCY),
+    (forbear.Pacing, PACING),
+    (forbear.RetryGate, [
         ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function"),
         ({"max_held": -1}, ValueError, "max_held must be"),
         *(({"max_held": value}, TypeError, "max_held must be") for value in (1.5, True))]),
-    (limits_of, [({"cooldown": "on"}, ValueError,
+    (settings.limits_of, [({"cooldown": "on"}, ValueError,
         "cooldown must be one of 'off', 'retries', 'all', got 'on'")]),
     (forbear.override, OVERRIDE),
     (forbear.deadline, NEVER_NEGATIVE),
@@ -537,18 +486,18 @@ TABLE = [
         "metrics_host must be True or False, got 'no'")]),
     (otel.Metrics, [({"metrics_host": "no"}, TypeError,
         "metrics_host must be True or False, got 'no'")]),
-    (assert_schedule, SCHEDULE),
+    (forbear.testing.assert_schedule, SCHEDULE),
     (answer, ANSWER),
     (ScriptedTransport, SCRIPT),
-    (ScriptedAdapter, SCRIPT),
-    (record().assert_no_events, [(("retry_sheduled",), ValueError,
+    (forbear.testing.ScriptedAdapter, SCRIPT),
+    (forbear.testing.record().assert_no_events, [(("retry_sheduled",), ValueError,
         "there is no event 'retry_sheduled'; they are")]),
     (FakeClock().advance, [((-1,), ValueError,
         "time does not go back, got -1; step_utc steps the wall clock")]),
-    (fast, [({"max_attempts": value}, error, "max_attempts")
+    (forbear.testing.fast, [({"max_attempts": value}, error, "max_attempts")
         for value, error in ((0, ValueError), ("2", TypeError), (1.5, TypeError))]),
-    (fast(), [((a_generator,), TypeError, "use the with block inside it instead")]),
-    (disabled(), [((FakeClock,), TypeError,
+    (forbear.testing.fast(), [((a_generator,), TypeError, "use the with block inside it instead")]),
+    (forbear.testing.disabled(), [((FakeClock,), TypeError,
         "decorate the functions of FakeClock, or use the fixture")]),
 ]  # fmt: skip
 
@@ -626,9 +575,9 @@ def test_a_wrong_guess_is_told_the_right_code(guess, message):
 
 
 @pytest.mark.parametrize("make", [
-    Exponential, Fixed, IdempotencyKeys, RetryBudget, RedisBudget, TokenBucket, AwsStandard,
-    StandardStrategy, CircuitBreaker, ConcurrencyLimit, EventStreams, Hedge, Origins, Pacing,
-    RetryGate, *MIDDLEWARES, forbear.deadline,
+    Exponential, Fixed, forbear.IdempotencyKeys, RetryBudget, RedisBudget, TokenBucket, AwsStandard,
+    StandardStrategy, CircuitBreaker, forbear.ConcurrencyLimit, forbear.EventStreams, Hedge, Origins, forbear.Pacing,
+    forbear.RetryGate, *MIDDLEWARES, forbear.deadline,
 ])  # fmt: skip
 def test_an_unknown_argument_is_told_what_there_is(make):
     """``help()`` still shows the arguments, and a call without one that is needed Python's words."""

@@ -42,8 +42,6 @@ def run(strategy, *outcomes):
     raise AssertionError("the call went on")
 
 
-# --- published scenarios ----------------------------------------------------------------------
-
 EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
 
 
@@ -81,9 +79,6 @@ def test_standard(capacity, most, calls, left):
         assert run(strategy, *outcomes) == (attempts, reason)
     assert strategy.bucket.tokens == left
     assert strategy.quiet is (left >= capacity)
-
-
-# --- waits ------------------------------------------------------------------------------------
 
 
 def waits(strategy, *failures):
@@ -143,9 +138,6 @@ def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(w
     assert strategy.bucket.tokens == 500
 
 
-# --- the bucket -------------------------------------------------------------------------------
-
-
 def test_a_wait_that_ends_with_the_deadline_and_the_first_of_a_decorrelated_schedule():
     strategy = a_strategy(backoff=Exponential(base=0.05, cap=20.0, jitter="decorrelated"))
     token = strategy.acquire_initial_token(A, 0.0)
@@ -193,8 +185,6 @@ def test_32_threads_never_overspend():
         bought = in_threads(32, lambda n: sum(bucket.spend(14) for _ in range(20)))
     assert (sum(bought), bucket.tokens) == (35, 10)
 
-
-# --- copies, reprs, what is refused -----------------------------------------------------------
 
 TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
 

@@ -37,9 +37,6 @@ def opened(breaker, now=NOW, origin=A):
     return breaker
 
 
-# --- the table --------------------------------------------------------------------------------
-
-
 def test_the_table_in_words_is_the_table_that_runs():
     """Read off the docstring, row by row."""
     text = circuit.__doc__ or ""
@@ -74,9 +71,6 @@ def test_the_time_open_is_random_so_that_a_fleet_does_not_probe_in_step(draw, op
     edge = a_breaker(1).record(A, failed=True, sent_at=NOW, now=NOW, draw=draw)
     assert edge is not None
     assert edge.open_for == pytest.approx(open_for)
-
-
-# --- while open -------------------------------------------------------------------------------
 
 
 def test_it_is_open_for_twice_as_long_after_a_probe_failed():
@@ -126,9 +120,6 @@ def test_what_was_sent_before_the_last_transition_counts_no_more():
     assert fail(breaker, NOW + 11) is not None
 
 
-# --- half-open --------------------------------------------------------------------------------
-
-
 def test_a_forgotten_probe_gives_way():
     """Its holder is gone: after a minute another one is let through, and what the first says is
     void.
@@ -141,9 +132,6 @@ def test_a_forgotten_probe_gives_way():
     assert found
     assert fail(breaker, NOW + 71, permit=lost) is None
     assert succeed(breaker, NOW + 71, permit=found) is not None
-
-
-# --- the rate ---------------------------------------------------------------------------------
 
 
 def a_rate(**fields):
@@ -182,9 +170,6 @@ def test_the_window_closes_when_its_last_failure_has_left():
     assert breaker.quiet
 
 
-# --- observe ----------------------------------------------------------------------------------
-
-
 def test_observing_refuses_nothing_and_tells_everything():
     breaker = opened(a_breaker(mode="observe"))
     assert breaker.state(A, NOW) is OPEN
@@ -195,9 +180,6 @@ def test_observing_refuses_nothing_and_tells_everything():
     assert breaker.admit(A, NOW + 10) == (0, 0.0, None)
     assert fail(breaker, NOW + 10) is None  # it would not have been sent
     assert succeed(breaker, NOW + 10, permit=permit) == (A, HALF_OPEN, CLOSED, 0, None, None)
-
-
-# --- what is kept -----------------------------------------------------------------------------
 
 
 def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down():

@@ -21,9 +21,6 @@ def drained(budget, scope=A, now=0.0):
     return budget
 
 
-# --- arithmetic -------------------------------------------------------------------------------
-
-
 def test_time_that_goes_back_takes_nothing_and_gives_nothing():
     """Threads read the clock before they get the lock: instants may arrive out of order."""
     budget = drained(a_budget(), now=10.0)
@@ -31,9 +28,6 @@ def test_time_that_goes_back_takes_nothing_and_gives_nothing():
     budget.deposit(A, 5.0)
     assert budget.tokens(A, 5.0) == 0.25
     assert budget.tokens(A, 10.5) == 1.25
-
-
-# --- scopes -----------------------------------------------------------------------------------
 
 
 def test_scope_transport_is_one_bucket_for_all():
@@ -105,9 +99,6 @@ def test_text_that_compares_as_it_likes_is_compared_as_text():
     assert budget.tokens("one", 0.0) == 0
 
 
-# --- quiet ------------------------------------------------------------------------------------
-
-
 def test_quiet_again_when_time_alone_has_filled_it():
     """3 tokens missing at 2 a second: a second and a half."""
     budget = a_budget()
@@ -126,9 +117,6 @@ def test_a_bucket_that_fills_soon_does_not_fill_the_others():
     budget.deposit("http://c:80", 1.0)
     assert not budget.quiet
     assert budget.tokens(A, 1.0) == 2.0
-
-
-# --- threads ----------------------------------------------------------------------------------
 
 
 def test_64_threads_never_overspend():
@@ -157,6 +145,3 @@ def test_64_threads_lose_no_token():
         in_threads(64, work)
     # each round: -2 + 1 + 1 - 1
     assert budget.tokens(A, 0.0) == 50_000 - 64 * 50
-
-
-# --- fork, pickle, repr -----------------------------------------------------------------------

@@ -54,9 +54,6 @@ class Gate(RetryGate):
         return self.turn(place, now, draw)
 
 
-# Go.
-
-
 def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again():
     gate = Gate()
     gate.answers(0)
@@ -113,9 +110,6 @@ def test_good_responses_make_an_origin_healthy_again(retry, needed):
     assert not gate.is_healthy(HERE)
     gate.answers(1, retry=retry)
     assert gate.is_healthy(HERE)
-
-
-# Share.
 
 
 def fails_in_turn(gate, now, calls, good=1, of=2):
@@ -228,9 +222,6 @@ def test_where_all_retries_are_sent_each_good_response_releases_a_held_call():
     assert gate.asks(place, now) == 0.0
 
 
-# Hold.
-
-
 @pytest.mark.parametrize(("last", "needed"), [
     pytest.param({}, 5, id="every fifth after a response"),
     pytest.param({"is_timeout": True}, 15, id="every fifteenth after a timeout"),
@@ -302,9 +293,6 @@ def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time():
     assert gate.hold(HERE, 0, ready_at=0, until=1) is not None
     assert gate.hold(HERE, 0, ready_at=0, until=1) is None
     assert RetryGate().hold(HERE, 0, ready_at=0, until=1, most=0) is None
-
-
-# Probe.
 
 
 @pytest.mark.parametrize(("is_timeout", "expected"), [
@@ -402,9 +390,6 @@ def test_a_half_open_circuit_takes_its_probe_from_the_head():
     assert gate.turn(head, 0.2, draw, probe_is_due=True) == 0.0
 
 
-# What is left behind.
-
-
 def test_a_call_that_does_not_ask_any_more_blocks_nobody():
     gate = Gate()
     gate.is_dead(0)
@@ -475,9 +460,6 @@ def test_a_busy_process_holds_calls_until_their_deadline():
     gate.answers(1.95)
     gate.is_dead(1.95)
     assert gate.may_hold(1.95, latest_at=2.5) is not None
-
-
-# Refuse.
 
 
 def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once():

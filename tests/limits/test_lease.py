@@ -57,9 +57,6 @@ def lent(budget, scope, now, size, number=7_000):
     return report
 
 
-# --- spending ---------------------------------------------------------------------------------
-
-
 def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it():
     budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
@@ -153,9 +150,6 @@ def test_scopes_are_bounded():
     assert budget.tokens(A, 0.0) == 2
 
 
-# --- asking -----------------------------------------------------------------------------------
-
-
 def test_a_refusal_is_remembered_for_its_origin():
     """Nothing is asked for and nothing is paid in advance, as long as it is remembered."""
     budget = Asking()
@@ -186,9 +180,6 @@ def test_a_request_that_was_lost_is_repeated():
     for now in (0.0, 0.5, 1.0):
         budget.spend(A, 0.25, now)
     assert budget.asked == [A, A]
-
-
-# --- reports ----------------------------------------------------------------------------------
 
 
 def test_a_report_says_what_was_called_and_what_was_left():
@@ -249,9 +240,6 @@ def test_threads_count_together():
     in_threads(4, count)
     budget.spend(A, 1.0, 0.0)
     assert borrow(budget).calls == 40_000
-
-
-# --- lost and found ---------------------------------------------------------------------------
 
 
 def test_a_budget_of_this_process_stands_in():
@@ -335,9 +323,6 @@ def test_a_process_is_quiet_without_its_keeper_too():
     assert budget.tokens(A, 61.0) == 1.5
 
 
-# --- processes --------------------------------------------------------------------------------
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_has_borrowed_nothing_and_owes_nothing():
@@ -360,8 +345,6 @@ def test_a_child_has_borrowed_nothing_and_owes_nothing():
     assert os.waitpid(child, 0)[1] == 0
     assert budget.tokens(A, 0.0) == 8
 
-
-# --- laws -------------------------------------------------------------------------------------
 
 STEPS = st.lists(
     st.one_of(
@@ -422,9 +405,6 @@ def balance(budget):
     """Tokens borrowed, those of a lease that is over too, less what is owed."""
     lease = budget._leases.get(A)
     return 0.0 if lease is None else lease.tokens - lease.owed
-
-
-# --- in a transport ---------------------------------------------------------------------------
 
 
 WAYS = {

@@ -5,17 +5,8 @@ Each test drives a ``Call`` by hand as the loop does: begin, admit, send, observ
 
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    FailureKind,
-    Fixed,
-    Origins,
-    Reason,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
+import forbear
+from forbear import CircuitBreaker, Fixed, Origins, Reason, RetryBudget, RetryGate, RetryPolicy
 from forbear.addons.breaker import Admission, CircuitState
 from forbear.addons.cooldown import PACE
 from forbear.addons.hedge import refusal_of_hedge
@@ -97,12 +88,9 @@ def opened(**fields):
     return breaker
 
 
-# --- budget -----------------------------------------------------------------------------------
-
-
 def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry():
     """What other retries cost is test_decide's."""
-    went_on = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
+    went_on = Failure(forbear.FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
     budget = a_budget()
     call = told(limits_of(budget=budget), went_on)
     assert isinstance(planned(call, went_on), SendAgain)
@@ -120,8 +108,6 @@ def test_a_scope_that_fails_means_the_origin():
     assert isinstance(call.notes[PLUGIN_ERROR], ZeroDivisionError)
 
 
-# --- breaker ----------------------------------------------------------------------------------
-
 TROUBLE = {
     "dns", "refused", "connect-timeout", "tls", "proxy", "read-timeout", "write-timeout", "timeout",
     "reset", "protocol",
@@ -131,11 +117,13 @@ NO_WORD = {"unprocessed", "pool", "certificate", "decoding", "permanent", "unkno
 
 def test_which_errors_are_trouble():
     """Failed connections and timeouts; not what is wrong on this side, nor a healthy goodbye."""
-    kinds = {kind.value for kind in FailureKind} - {"status"}
+    kinds = {kind.value for kind in forbear.FailureKind} - {"status"}
     assert kinds == TROUBLE | NO_WORD
     for kind in sorted(kinds):
         breaker = CircuitBreaker(1, failure_rate=None)
-        told(limits_of(breaker=breaker), Failure(FailureKind(kind), Phase.SENT, error="Some"))
+        told(
+            limits_of(breaker=breaker), Failure(forbear.FailureKind(kind), Phase.SENT, error="Some")
+        )
         assert (breaker.state(A, NOW) is OPEN) == (kind in TROUBLE), kind
 
 
@@ -190,7 +178,9 @@ def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe():
 
 
 @pytest.mark.parametrize(
-    "failure", [answer(429), answer(429, 3.0), Failure(FailureKind.POOL, Phase.UNSENT)], ids=repr
+    "failure",
+    [answer(429), answer(429, 3.0), Failure(forbear.FailureKind.POOL, Phase.UNSENT)],
+    ids=repr,
 )
 def test_a_probe_that_says_nothing_gives_its_permit_back(failure):
     breaker = opened()
@@ -198,9 +188,6 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure):
     sent(call, failure, NOW + 10)
     assert breaker.state(A, NOW + 10) is HALF_OPEN
     assert breaker.refused_for(A, NOW + 10) == 0
-
-
-# --- cooldown: who is held --------------------------------------------------------------------
 
 
 def test_a_503_with_a_time_holds_everybody():
@@ -249,9 +236,6 @@ def test_retries_only():
     call, delay = begun(limits)
     assert (delay, limits.admit(call, NOW)) == (0.0, 0.0)
     assert planned(sent(call, RESET, NOW + 1), RESET, NOW + 1) == (4.0, "cooldown")
-
-
-# --- cooldown: for how long -------------------------------------------------------------------
 
 
 def test_a_call_that_would_wait_too_long_is_told_at_once():
@@ -335,9 +319,6 @@ def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step():
     assert delays == pytest.approx([5.0, 5.251, 5.502])
 
 
-# --- origins ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("failure", "delay", "source", "cost"), [
     pytest.param(REFUSED, 0.0, "failover", 0.0, id="nothing was sent: at once, for nothing"),
     pytest.param(RESET, 2.0, "backoff", 1.0, id="it may have been sent: the backoff, paid"),
@@ -406,9 +387,6 @@ def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_firs
     told(limits, answer(503, 90.0), B)
     told(limits, answer(503, 80.0), A)
     assert refusal(begun, limits) == (Reason.RETRY_AFTER_TOO_LONG, False, 80.0)
-
-
-# --- together ---------------------------------------------------------------------------------
 
 
 def test_quiet_asks_every_part():
@@ -507,7 +485,7 @@ def test_a_half_open_circuit_lets_a_held_call_be_its_probe():
 def test_a_held_call_that_finds_no_slot_is_refused_for_that():
     gate = RetryGate()
     gate.bad(A, NOW, sent_at=NOW, weight=3.0)
-    bulkhead = ConcurrencyLimit(1, adaptive=False, max_waiting=0)
+    bulkhead = forbear.ConcurrencyLimit(1, adaptive=False, max_waiting=0)
     limits = limits_of(gate=gate, concurrency=bulkhead)
     assert limits.admit(a_call(limits), NOW) == 0
     call = a_call(limits)

@@ -339,12 +339,3 @@ def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew():
     assert [wait > 0 for wait in waits] == [True, False, True]
     pacing.after_fork()
     assert pacing.turn(Turn(NOW), "http://0:80", 60.0, NOW) == 0
-
-
-def test_what_is_wrong_is_said_at_once():
-    with pytest.raises(ValueError, match="reserve must be from 0 to 1, got 2"):
-        Pacing(reserve=2)
-    with pytest.raises(TypeError, match="reserve must be a number, got 'all'"):
-        Pacing(reserve="all")
-    with pytest.raises(ValueError, match="scope must be 'credential', 'origin' or a function"):
-        Pacing(scope="tenant")

@@ -5,15 +5,8 @@ What the limits themselves do is in test_limits.py.
 
 import pytest
 
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Fixed,
-    Pacing,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-)
+import forbear
+from forbear import CircuitBreaker, Fixed, Reason, RetryBudget, RetryPolicy
 from forbear.core.call import LATER, QUOTAS, REFUND, Call
 from forbear.core.headers.quota import Quota
 from forbear.core.request import Request
@@ -102,7 +95,7 @@ def test_repr_is_one_line_of_state():
 
 def test_what_a_transport_adds_learns_beside_the_breaker():
     """Of a strategy that has nothing but a breaker, which is asked without a walk through all."""
-    slots, pacing = ConcurrencyLimit(start=10), Pacing()
+    slots, pacing = forbear.ConcurrencyLimit(start=10), forbear.Pacing()
     strategy = a_strategy(breaker=CircuitBreaker())
     limits = limits_of(strategy=strategy, concurrency=slots, pacing=pacing)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
