@@ -54,6 +54,25 @@ def budget():
 
 
 @pytest.fixture
+def logged(caplog):
+    """What forbear has logged as errors."""
+
+    def messages():
+        entries = [entry for entry in caplog.records if entry.name == "forbear"]
+        return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]
+
+    return messages
+
+
+@pytest.fixture(scope="session")
+def ca(authority, tmp_path_factory):
+    """The file of the authority's certificate."""
+    path = tmp_path_factory.mktemp("authority") / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture
 def quickest():
     """Seconds of the quickest of the runs until one is within a bound, for up to a minute.
 

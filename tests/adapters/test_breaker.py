@@ -30,11 +30,9 @@ def a_breaker(failures, **fields):
 
 
 async def outcome(adapter, client, method="GET", url=URL, **request):
-    """The status of an answer, or the exception."""
-    try:
-        return (await adapter.call(client, method, url, **request)).status_code
-    except Exception as error:
-        return error
+    """The status of a response, or the exception."""
+    found = await adapter.outcome(client, method, url, **request)
+    return getattr(found, "status_code", found)
 
 
 @pytest.mark.smoke
@@ -44,16 +42,13 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
     async with adapter.client(inner, **options) as client:
         assert [await outcome(adapter, client) for _ in range(5)] == [503] * 5
         quick["clock"].advance(10)
-        with pytest.raises(adapter.CircuitOpenError) as caught:
-            await adapter.call(client, "GET", URL)
-    error = caught.value
-    assert isinstance(error, adapter.transport_error)
-    assert isinstance(error, forbear.CircuitOpenError)
+        error = await outcome(adapter, client)
+    for kind in (adapter.CircuitOpenError, adapter.transport_error, forbear.CircuitOpenError):
+        assert isinstance(error, kind)
     assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 20.0)
     assert str(error) == f"nothing is sent to {ORIGIN} now: circuit-open, try again in 20 s"
     assert (record_of(error).attempts, record_of(error).reason) == ((), Reason.CIRCUIT_OPEN)
-    assert len(inner.requests) == 5
-    assert quick["clock"].sleeps == []
+    assert (len(inner.requests), quick["clock"].sleeps) == (5, [])
     assert budget.quiet
 
 
@@ -99,9 +94,8 @@ async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, specia
 
     breaker = a_breaker(1)
     policy = ONCE.replace(total_timeout=1e6) if special else ONCE
-    async with adapter.client(
-        [503, interrupted, 200], policy=policy, breaker=breaker, **quick
-    ) as client:
+    options = {"policy": policy, "breaker": breaker, **quick}
+    async with adapter.client([503, interrupted, 200], **options) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
         with pytest.raises(KeyboardInterrupt):
@@ -118,15 +112,14 @@ async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapt
         await outcome(adapter, client, url=server.url + "/probe")
         quick["clock"].advance(30)
         response = await adapter.open(client, "GET", server.url + "/probe")
-        assert response.status_code == 200 if adapter.name != "urllib3" else response.status == 200
+        assert response.status_code == 200
         assert breaker.quiet
         await adapter.close(response)
 
 
 @pytest.mark.adapters("httpx-family")
-async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_had_its_time(
-    adapter,
-):
+async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing(adapter):
+    """Unless it had its time."""
     for seconds, limits, counts in (
         *((0.04, {}, False), (0.9, {}, False), (1.2, {}, True)),
         (0.04, {"total_timeout": 0.03}, True),  # our own deadline cuts it
@@ -183,13 +176,10 @@ async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, s
     async with adapter.client(inner, policy=policy, cooldown="all", **still) as client:
         await outcome(adapter, client)
         still["clock"].advance(20)
-        with pytest.raises(adapter.CircuitOpenError) as caught:
-            await adapter.call(client, "GET", URL)
-        assert isinstance(caught.value, adapter.transport_error)
-        assert (caught.value.reason, caught.value.retry_after) == (
-            Reason.RETRY_AFTER_TOO_LONG,
-            30.0,
-        )
+        error = await outcome(adapter, client)
+        for kind in (adapter.CircuitOpenError, adapter.transport_error):
+            assert isinstance(error, kind)
+        assert (error.reason, error.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 30.0)
         assert len(inner.requests) == 1
         still["clock"].advance(20)
         assert await outcome(adapter, client) == 200
@@ -206,14 +196,10 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
             cooldown.begin(ORIGIN, b"", seconds, clock.monotonic())
 
     clock, policy = Meanwhile(tell), RetryPolicy(backoff=Fixed(1.0), **fields)
-    strategy = forbear.strategies.StandardStrategy(
-        policy, budget=budget, cooldown="all", random=lambda: 0.0
-    )
+    named = {"budget": budget, "cooldown": "all", "random": lambda: 0.0}
+    strategy = forbear.strategies.StandardStrategy(policy, **named)
     async with adapter.client(steps, policy=policy, strategy=strategy, clock=clock) as client:
-        try:
-            return await adapter.call(client, "GET", URL), clock
-        except Exception as error:
-            return error, clock
+        return await adapter.outcome(client), clock
 
 
 @one_lane
@@ -251,10 +237,6 @@ async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, 
             sends_at.append(self.monotonic() + seconds)
             super().sleep(seconds)
 
-        async def asleep(self, seconds):
-            sends_at.append(self.monotonic() + seconds)
-            await super().asleep(seconds)
-
     options = {"policy": policy, "cooldown": "all", "budget": None, "clock": Noting()}
     async with adapter.client(**options) as client:
         assert await outcome(adapter, client, url=server.url + "/busy") == 503
@@ -282,8 +264,7 @@ PLENTY = {"RateLimit": '"default";r=90;t=8', "RateLimit-Policy": '"default";q=10
 
 @pytest.mark.smoke
 async def test_where_nothing_is_left_the_next_call_waits_for_the_window(adapter, quick):
-    inner = [(200, SPENT), (200, PLENTY), (200, PLENTY)]
-    clock = quick["clock"]
+    inner, clock = [(200, SPENT), (200, PLENTY), (200, PLENTY)], quick["clock"]
     async with adapter.client(inner, pacing=Pacing(), **quick) as client:
         began = clock.monotonic()
         await adapter.call(client, "GET", URL)
@@ -297,23 +278,20 @@ async def test_where_nothing_is_left_the_next_call_waits_for_the_window(adapter,
 
 
 async def test_a_call_is_not_paced_beyond_its_deadline_or_for_other_tenants(adapter, quick):
-    inner = [(200, SPENT)] * 4
     clock = quick["clock"]
-    mine, theirs = ({"Authorization": f"Bearer {name}"} for name in ("mine", "theirs"))
-    async with adapter.client(inner, pacing=Pacing(), **quick) as client:
-        await adapter.call(client, "GET", URL, headers=mine)
+    async with adapter.client([(200, SPENT)], pacing=Pacing(), **quick) as client:
+        await adapter.call(client, "GET", URL, headers=MINE)
         began = clock.monotonic()
-        await adapter.call(client, "GET", URL, headers=theirs)
+        await adapter.call(client, "GET", URL, headers=THEIRS)
         with forbear.deadline(3.0, clock=clock):
-            await adapter.call(client, "GET", URL, headers=mine)
+            await adapter.call(client, "GET", URL, headers=MINE)
         with forbear.override(hints="ignore"):
-            await adapter.call(client, "GET", URL, headers=mine)
+            await adapter.call(client, "GET", URL, headers=MINE)
         assert clock.monotonic() == began
 
 
 async def test_a_retry_is_paced_too(adapter, quick):
-    inner = [(500, SPENT), (200, PLENTY)]
-    clock = quick["clock"]
+    inner, clock = [(500, SPENT), (200, PLENTY)], quick["clock"]
     began = clock.monotonic()
     record = record_of(await adapter.once(inner, pacing=Pacing(), **quick))
     assert len(record.attempts) == 2

@@ -13,13 +13,8 @@ from .test_strategies import Well
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
-def logged(caplog):
-    entries = [entry for entry in caplog.records if entry.name == "forbear"]
-    return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]
-
-
 @pytest.mark.smoke
-async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, quick, caplog):
+async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, quick, logged):
     def broken(*arguments):
         raise KeyError("secret-text")
 
@@ -29,10 +24,10 @@ async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, qu
         assert (await adapter.call(client, "GET", URL)).status_code == 200
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     goes_on = "raised KeyError; the call goes on without it (logged once)"
-    found = {line.partition(" raised")[0].partition(" ")[0]: line for line in logged(caplog)}
+    found = {line.partition(" raised")[0].partition(" ")[0]: line for line in logged()}
     assert set(found) == {"retry_if", "on_event"}
     assert all(line.endswith(goes_on) for line in found.values())
-    assert len(logged(caplog)) == 2
+    assert len(logged()) == 2
     assert len(heard) == 5
 
 

@@ -94,13 +94,6 @@ def proxy():
         yield made
 
 
-@pytest.fixture(scope="module")
-def ca(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("proxies") / "ca.pem"
-    authority.cert_pem.write_to_path(path)
-    return str(path)
-
-
 @pytest.fixture
 def origin(context_of):
     """An https server that only the proxy connects to."""

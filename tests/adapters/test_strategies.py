@@ -16,11 +16,6 @@ one_lane = pytest.mark.adapters("httpx", "sync")
 AT_ONCE = RetryPolicy(backoff=Fixed(0))
 
 
-def logged(caplog):
-    entries = [entry for entry in caplog.records if entry.name == "forbear"]
-    return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]
-
-
 async def outcome_of(adapter, client):
     """The response, or the error in its place."""
     try:
@@ -143,7 +138,7 @@ WRONG = {
 
 @one_lane
 @pytest.mark.parametrize("method", ["acquire_initial_token", "refresh_token"])
-async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog, method):
+async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog, logged, method):
     # The source of a delay is looked at where there is a delay.
     more = [token_with(source=None)] * (method == "refresh_token")
     for wrong in (*WRONG.values(), *more):
@@ -155,7 +150,7 @@ async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog
                 responses = [await adapter.call(client, "GET", URL) for _ in range(4)]
             assert [response.status_code for response in responses] == [503, 200, 200, 503]
             assert record_of(responses[0]).reason is Reason.STRATEGY_FAILED
-            (line,) = logged(caplog)
+            (line,) = logged()
             assert line.startswith("strategy Mine raised ")
             assert "SECRET" not in caplog.text
 
@@ -189,7 +184,7 @@ async def test_what_a_scope_function_is_told(adapter, quick):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
-async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog):
+async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog, logged):
     class Broken(RetryBudget):
         spend = raising(OSError("SECRET"))
 
@@ -197,13 +192,13 @@ async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog):
         for _ in range(2):
             outcome = await outcome_of(adapter, client)
             assert record_of(outcome).reason is Reason.STRATEGY_FAILED
-    (line,) = [line for line in logged(caplog) if "OSError" in line]
+    (line,) = [line for line in logged() if "OSError" in line]
     assert line.startswith("schedule, scope or budget raised OSError")
     assert "SECRET" not in caplog.text
 
 
 @one_lane
-async def test_quiet_may_fail_too(adapter, quick, caplog):
+async def test_quiet_may_fail_too(adapter, quick, logged):
     class Moody(Counting):
         quiet = property(WRONG["raises"])
 
@@ -212,7 +207,7 @@ async def test_quiet_may_fail_too(adapter, quick, caplog):
         assert (await adapter.call(client, "GET", URL)).status_code == 200
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert (len(strategy.begun), strategy.spent()) == (2, 1)
-    assert logged(caplog) == [
+    assert logged() == [
         "strategy Moody raised ValueError; the call goes on without it (logged once)"
     ]
 
@@ -232,14 +227,14 @@ async def test_a_strategy_of_ones_own_may_look_closer(adapter, quick):
 
 @one_lane
 @pytest.mark.parametrize("delay", [9.0, 1e300])
-async def test_a_first_wait_beyond_the_deadline_is_refused(adapter, quick, caplog, delay):
+async def test_a_first_wait_beyond_the_deadline_is_refused(adapter, quick, caplog, logged, delay):
     methods = {"acquire_initial_token": token_with(delay=delay), "release": WRONG["raises"]}
     policy, inner = RetryPolicy(total_timeout=5.0), adapter.watched([200])
     strategy = with_methods(**methods)
     with pytest.raises(adapter.DeadlineExceeded):
         await adapter.once(inner, strategy=strategy, policy=policy, **quick)
     assert inner.requests == []
-    assert len(logged(caplog)) == 1
+    assert len(logged()) == 1
     assert "SECRET" not in caplog.text
 
 

@@ -21,13 +21,6 @@ NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
 
 
-@pytest.fixture(scope="module")
-def ca(authority, tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("tls") / "ca.pem")
-    authority.cert_pem.write_to_path(path)
-    return path
-
-
 @contextmanager
 def with_session(ca):
     with requests.Session() as session:

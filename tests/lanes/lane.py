@@ -52,6 +52,13 @@ class Lane:
         """One request, its response read to the end."""
         return await self.ended(client.request(method, url, **request))
 
+    async def outcome(self, client, method="GET", url=URL, **request):
+        """The response of a call, or what it raised."""
+        try:
+            return await self.call(client, method, url, **request)
+        except Exception as error:
+            return error
+
     async def once(
         self, inner=None, method="GET", url=URL, *, settings=None, request=(), **options
     ):
