@@ -1,7 +1,6 @@
 """What tests against real servers and packages share.
 
-A missing server or package is a skip whose reason names it. With FORBEAR_REQUIRE_SERVERS=1, which
-CI sets, it is a failure: nothing may be left out there without anyone noticing.
+A missing one is a skip that names it; with FORBEAR_REQUIRE_SERVERS=1, which CI sets, a failure.
 """
 
 import importlib
@@ -12,8 +11,11 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 
 import pytest
+
+from ..processes import SOURCE
 
 PORT_OPENS_WITHIN = 60.0  # seconds
 
@@ -23,7 +25,7 @@ def missing(what: str) -> None:
     reason = f"{what} is not installed"
     if os.environ.get("FORBEAR_REQUIRE_SERVERS") == "1":
         pytest.fail(f"{reason}, and FORBEAR_REQUIRE_SERVERS=1", pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def binary(name: str) -> str:
@@ -41,69 +43,71 @@ def package(name: str):
     return importlib.import_module(name)
 
 
-@pytest.fixture
-def need_binary():
-    return binary
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def wait_for_port(port: int) -> None:
+    """Return once it accepts connections."""
+    until = time.monotonic() + PORT_OPENS_WITHIN
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 @pytest.fixture
-def need_package():
-    return package
+def suite(pytester, monkeypatch):
+    """A function: run these tests in a project that has forbear's plugin and another one."""
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the same whatever is installed
+    monkeypatch.setenv("PYTEST_ADDOPTS", "")  # the options of this run may be those of a plugin
+    monkeypatch.delenv("COVERAGE_FILE", raising=False)
+
+    def run(tests, plugin="forbear.pytest_plugin", *settings):
+        pytester.makeini("\n".join(["[pytest]", *settings]))
+        pytester.makepyfile(test_orders=tests)
+        plugins = ["-p", "forbear.pytest_plugin", "-p", plugin, "-p", "no:cacheprovider"]
+        return pytester.runpytest_subprocess(*plugins, "-q", "-W", "error")
+
+    return run
 
 
-@pytest.fixture(scope="session")
-def free_port():
-    """A function that returns a port nobody listens on."""
-
-    def find() -> int:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            return taken.getsockname()[1]
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def wait_for_port():
-    """A function that returns once a port accepts connections."""
-
-    def wait(port: int) -> None:
-        until = time.monotonic() + PORT_OPENS_WITHIN
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            except OSError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
-
-    return wait
+NGINX = """
+daemon off; master_process off; error_log stderr; pid {home}/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+    client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home};
+    uwsgi_temp_path {home}; scgi_temp_path {home};
+    {http}
+    server {{ listen 127.0.0.1:{port}; server_name all; {locations} }}
+}}
+"""
 
 
-@pytest.fixture(scope="session")
-def nginx_program():
-    return binary("nginx")
-
-
-@pytest.fixture(scope="session")
-def prometheus_program():
-    return binary("prometheus")
-
-
-@pytest.fixture(scope="session")
-def promtool_program():
-    return binary("promtool")
+@contextmanager
+def nginx(home, http, locations):
+    """Run it with these parts of a configuration; yield its URL."""
+    port, configuration = free_port(), home / "nginx.conf"
+    configuration.write_text(NGINX.format(home=home, port=port, http=http, locations=locations))
+    command = [binary("nginx"), "-p", home, "-c", configuration]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        wait_for_port(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
 
 
 class RedisServer:
-    """A redis-server of one's own, without persistence.
-
-    Attributes:
-        url: For clients.
-        ask: A client, to look and to change what the tests need; not what is tested.
-    """
+    """A redis-server of one's own, without persistence."""
 
     def __init__(self, program, home, port, *options):
         where = ["--port", str(port), "--bind", "127.0.0.1", "--dir", home]
@@ -112,35 +116,32 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{port}"
         self.process = None
 
-    @property
-    def ask(self):
+    def ask(self, command):
+        """Look at, or change, what the tests need; not what is tested."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        return redis.Redis(
-            port=self.port, socket_timeout=5, decode_responses=True, retry=Retry(NoBackoff(), 0)
-        )
+        options = {"socket_timeout": 5, "decode_responses": True, "retry": Retry(NoBackoff(), 0)}
+        with redis.Redis(port=self.port, **options) as client:
+            return client.execute_command(*command.split())
 
     def start(self):
         import redis
 
         self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         until = time.monotonic() + PORT_OPENS_WITHIN
-        with self.ask as client:
-            while True:
-                try:
-                    client.ping()
-                except redis.AuthenticationError:
-                    return
-                except redis.RedisError:
-                    if self.process.poll() is not None:
-                        return  # somebody else has the port, or that of its cluster
-                    if time.monotonic() > until:
-                        raise
-                    time.sleep(0.01)
-                else:
-                    return
+        while self.process.poll() is None:  # else somebody has the port, or that of its cluster
+            try:
+                self.ask("PING")
+            except redis.AuthenticationError:
+                return
+            except redis.RedisError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def send(self, sent):
         self.process.send_signal(sent)
@@ -152,18 +153,11 @@ class RedisServer:
 
     def evaluations(self):
         """How often the script was run."""
-        with self.ask as client:
-            return client.info("commandstats").get("cmdstat_eval", {}).get("calls", 0)
-
-
-@pytest.fixture(scope="session")
-def redis_program():
-    package("redis")
-    return binary("redis-server")
+        return self.ask("INFO commandstats").get("cmdstat_eval", {}).get("calls", 0)
 
 
 @pytest.fixture
-def make_redis(redis_program, tmp_path_factory, free_port):
+def make_redis(tmp_path_factory):
     """A function that starts a server with further options; all are killed at the end."""
     running = []
 
@@ -172,7 +166,8 @@ def make_redis(redis_program, tmp_path_factory, free_port):
             port = free_port()
             if port > highest:
                 continue
-            server = RedisServer(redis_program, tmp_path_factory.mktemp("redis"), port, *options)
+            home = tmp_path_factory.mktemp("redis")
+            server = RedisServer(binary("redis-server"), home, port, *options)
             running.append(server)
             server.start()
             if server.process.poll() is None:
@@ -185,8 +180,8 @@ def make_redis(redis_program, tmp_path_factory, free_port):
 
 
 @pytest.fixture(scope="module")
-def shared_redis(redis_program, tmp_path_factory, free_port):
-    server = RedisServer(redis_program, tmp_path_factory.mktemp("redis"), free_port())
+def shared_redis(tmp_path_factory):
+    server = RedisServer(binary("redis-server"), tmp_path_factory.mktemp("redis"), free_port())
     server.start()
     yield server
     server.kill()
@@ -195,7 +190,6 @@ def shared_redis(redis_program, tmp_path_factory, free_port):
 @pytest.fixture
 def redis_server(shared_redis):
     """A server that nobody has asked for anything."""
-    with shared_redis.ask as client:
-        client.flushall()
-        client.config_resetstat()
+    shared_redis.ask("FLUSHALL")
+    shared_redis.ask("CONFIG RESETSTAT")
     return shared_redis

@@ -9,17 +9,17 @@ import pytest
 import forbear
 
 from ..lanes import lane_of
+from .conftest import free_port, package
 
 pytestmark = pytest.mark.real
 PAYLOAD = b"0123456789" * 20_000
 
 
 @pytest.fixture(params=["httpx", "httpx2"])
-def aiohttp(request, need_package):
+def aiohttp(request):
     """Sends one request after the other over aiohttp; returns responses or exceptions."""
     lane = lane_of(f"{request.param}-asyncio")
-    need_package("httpx_aiohttp")
-    foreign = need_package("httpx_aiohttp" + ".httpx2" * (request.param == "httpx2"))
+    foreign = package("httpx_aiohttp" + ".httpx2" * (request.param == "httpx2"))
 
     def send(*requests, **options):
         return lane.calls(*requests, inner=foreign.AiohttpTransport(verify=False), **options)
@@ -38,16 +38,15 @@ def test_a_post_that_the_server_read_and_dropped_is_not_sent_again(aiohttp, serv
     assert (record.reason, record.attempts[0].phase) == ("method-not-replayable", "sent")
 
 
-def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
+def test_a_refused_connection_is_no_proof_here(aiohttp):
     """The cause is aiohttp's own class: POST comes back after one attempt, GET after five."""
     url = f"http://127.0.0.1:{free_port()}/"
     posted, got = aiohttp(("POST", url, {"content": b"x"}), ("GET", url))
     assert isinstance(posted, (aiohttp.library.ConnectError, aiohttp.library.ConnectTimeout))
     assert type(got) is type(posted)
-    assert forbear.record_of(posted).attempts[0].phase == "sent"
-    assert forbear.record_of(posted).reason == "method-not-replayable"
-    assert forbear.record_of(got).reason == "attempts-exhausted"
-    assert len(forbear.record_of(got).attempts) == 5
+    posted, got = forbear.record_of(posted), forbear.record_of(got)
+    assert (posted.attempts[0].phase, posted.reason) == ("sent", "method-not-replayable")
+    assert (len(got.attempts), got.reason) == (5, "attempts-exhausted")
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):
@@ -66,30 +65,24 @@ def test_a_deadline_reaches_aiohttp(aiohttp, server):
 @pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx2-trio")
 def test_an_asgi_application_is_an_inner_transport(adapter):
     """Tests of one's own service: the application fails twice, and is asked a third time."""
-    if not adapter.is_async:
-        seen = []
+    seen = []
 
-        def wsgi(environ, start_response):
-            seen.append(environ["wsgi.input"].read())
-            start_response(
-                "503 Busy" if len(seen) < 3 else "200 OK", [("Content-Type", "text/plain")]
-            )
-            return [b"done"]
+    def wsgi(environ, start_response):
+        seen.append(environ["wsgi.input"].read())
+        start_response("503 Busy" if len(seen) < 3 else "200 OK", [("Content-Type", "text/plain")])
+        return [b"done"]
 
-        inner = adapter.library.WSGITransport(wsgi)
-    else:
-        seen = []
+    async def asgi(scope, receive, send):
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        seen.append(body + message["body"])
+        status = 503 if len(seen) < 3 else 200
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
 
-        async def asgi(scope, receive, send):
-            body = b""
-            while (message := await receive()).get("more_body"):
-                body += message["body"]
-            seen.append(body + message["body"])
-            status = 503 if len(seen) < 3 else 200
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await send({"type": "http.response.body", "body": b"done"})
-
-        inner = adapter.library.ASGITransport(asgi)
+    library = adapter.library
+    inner = library.ASGITransport(asgi) if adapter.is_async else library.WSGITransport(wsgi)
     (response,) = adapter.calls(("PUT", "http://service/", {"content": b"body"}), inner=inner)
     assert (response.status_code, response.text) == (200, "done")
     assert seen == [b"body"] * 3

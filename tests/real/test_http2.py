@@ -1,7 +1,6 @@
 """HTTP/2: what GOAWAY and RST_STREAM prove, and httpcore's own re-send, which would empty a body.
 
-The server speaks through the h2 package, over plain TCP with prior knowledge (RFC 9113 section
-3.3), once over TLS with ALPN. It answers each request as scripted and keeps a ledger of streams.
+Over plain TCP with prior knowledge (RFC 9113 section 3.3), once over TLS with ALPN.
 """
 
 import importlib
@@ -22,6 +21,7 @@ from forbear import RetryPolicy
 
 from ..lanes.lane import run_at_once
 from ..sockets import Listening
+from .conftest import package
 
 # Abandoned async iterations: see tests/adapters/test_bodies.py.
 pytestmark = [
@@ -35,6 +35,7 @@ PLAIN = {"http1": False, "http2": True}
 AT_ONCE = RetryPolicy(backoff=forbear.Fixed(0))
 CHUNKS = [b"first,", b"second,", b"third"]
 WHOLE = b"".join(CHUNKS)
+POST = "POST", {"content": WHOLE}
 FILE = bytes(n % 251 for n in range(100_000))
 RESETS = {
     "refused": h2.errors.ErrorCodes.REFUSED_STREAM,
@@ -60,7 +61,7 @@ class Stream:
 
 
 class Http2Server(Listening):
-    """Answers the n-th complete request with the n-th step; the last one repeats.
+    """Answers the n-th complete request with the n-th step; the last one repeats. Keeps a ledger.
 
     Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code;
     "goaway-below": GOAWAY that names the stream before this one as the last processed;
@@ -80,13 +81,17 @@ class Http2Server(Listening):
         super().__init__()
         self.url = f"{self.url}/" if tls is None else f"{self.url.replace('http', 'https')}/"
 
-    def bodies(self, method):
-        """Bodies of the requests that came to their end."""
-        whole = [one for one in self.streams if one.complete and one.method == method]
-        return [bytes(stream.body) for stream in whole]
+    @property
+    def posted(self):
+        """Bodies of the POSTs that came to their end, and how many were executed."""
+        posts = [stream for stream in self.streams if stream.method == "POST"]
+        whole = [bytes(stream.body) for stream in posts if stream.complete]
+        return whole, sum(stream.executed for stream in posts)
 
-    def executed(self, method):
-        return sum(stream.executed for stream in self.streams if stream.method == method)
+    @property
+    def connections_used(self):
+        """The connection of each stream."""
+        return [stream.connection for stream in self.streams]
 
     def serve(self, sock, number):
         if self._tls is not None:
@@ -164,27 +169,26 @@ class Http2Server(Listening):
             connection.close_connection(last_stream_id=last)
 
 
-def one_shot(adapter):
-    return {"content": passed_on if adapter.is_async else lambda: iter(CHUNKS)}
-
-
-async def passed_on():
-    for chunk in CHUNKS:
-        yield chunk
-
-
 class AnewAsync:
     async def __aiter__(self):
         for chunk in CHUNKS:
             yield chunk
 
 
+def one_shot(adapter):
+    return "POST", {"content": AnewAsync().__aiter__ if adapter.is_async else lambda: iter(CHUNKS)}
+
+
 def replayable(adapter):
-    return {"content": list(CHUNKS) if not adapter.is_async else AnewAsync()}
+    return "POST", {"content": AnewAsync() if adapter.is_async else list(CHUNKS)}
 
 
-def plain(adapter):
-    return {"content": WHOLE}
+def run(adapter, steps, *calls, **options):
+    """The server, and what each call returns or raises: a method, or one with a request."""
+    with Http2Server(*steps) as server:
+        made = [(call, {}) if isinstance(call, str) else call for call in calls]
+        made = [(method, server.url, request) for method, request in made]
+        return server, adapter.calls(*made, **{"inner": PLAIN, **options})
 
 
 # Response bodies.
@@ -193,11 +197,11 @@ def plain(adapter):
 def test_a_large_body_whose_stream_is_reset_is_gone_on_with(adapter):
     """On another stream of the same connection."""
     size = len(FILE)
-    with Http2Server((0, size, 16_001), (16_001, size, 48_001), (48_001, size, size)) as server:
-        [response] = adapter.calls(("GET", server.url), inner=PLAIN)
+    parts = (0, size, 16_001), (16_001, size, 48_001), (48_001, size, size)
+    server, [response] = run(adapter, parts, "GET")
     assert response.content == FILE
     assert forbear.record_of(response).resumed == (16_001, 48_001)
-    assert [stream.connection for stream in server.streams] == [1, 1, 1]
+    assert server.connections_used == [1, 1, 1]
 
 
 def test_a_dead_connection_is_not_used_again(adapter):
@@ -213,19 +217,14 @@ def test_a_dead_connection_is_not_used_again(adapter):
         calls = adapter.calls(get, (*get, {"headers": lose}), get, inner=PLAIN)
     assert [each.status_code for each in calls] == [200, 200, 200]
     assert forbear.record_of(calls[1]).retries == 1
-    assert [stream.connection for stream in server.streams][-2:] == [2, 2]
-
-
-# Bodies that stall.
+    assert server.connections_used[-2:] == [2, 2]
 
 
 def test_a_failed_body_that_stalls_is_not_read(adapter):
     """Its connection goes on with the next attempt."""
-    with Http2Server("503", 200) as server:
-        settings = {"timeout": None}
-        [response] = adapter.calls(("GET", server.url), inner=PLAIN, settings=settings)
+    server, [response] = run(adapter, ["503", 200], "GET", settings={"timeout": None})
     assert response.status_code == 200
-    assert {stream.connection for stream in server.streams} == {1}
+    assert server.connections_used == [1, 1]
 
 
 def test_a_stream_that_is_silent_before_its_first_event_is_reset(adapter):
@@ -233,28 +232,24 @@ def test_a_stream_that_is_silent_before_its_first_event_is_reset(adapter):
 
     A thread waits for the client's own read timeout, which ends the connection.
     """
-    streams = forbear.EventStreams(first_event_timeout=0.2)
+    steps = b": ping\n\n", b"data: 1\n\n", 200
     settings = {"timeout": 60 if adapter.is_async else 0.3}
-    with Http2Server(b": ping\n\n", b"data: 1\n\n", 200) as server:
-        get = "GET", server.url
-        options = {"inner": PLAIN, "settings": settings, "event_streams": streams}
-        response, other = adapter.calls(get, get, **options)
-    assert response.content == b"data: 1\n\n"
+    streams = forbear.EventStreams(first_event_timeout=0.2)
+    server, [response, other] = run(
+        adapter, steps, "GET", "GET", settings=settings, event_streams=streams
+    )
+    assert (response.content, other.content) == (b"data: 1\n\n", b"ok")
     (first, second) = forbear.record_of(response).attempts
     assert (first.failure, second.status) == (forbear.FailureKind.READ_TIMEOUT, 200)
-    assert other.content == b"ok"
-    connections = [stream.connection for stream in server.streams]
+    assert server.connections_used == ([1, 1, 1] if adapter.is_async else [1, 2, 2])
     if adapter.is_async:
-        assert connections == [1, 1, 1]
         assert server.resets == [server.streams[0].number]
-    else:
-        assert connections == [1, 2, 2]
 
 
 def test_a_goaway_before_the_first_event_fails_the_attempt_alone(adapter):
     """h2 resets no stream of a connection that GOAWAY has closed; another one is under way on it."""
 
-    async def run(server):
+    async def calls(server):
         events = {"event_streams": forbear.EventStreams()}
         async with adapter.client(PLAIN, policy=AT_ONCE, **events) as client:
             under_way = await adapter.open(client, "GET", server.url)
@@ -264,12 +259,12 @@ def test_a_goaway_before_the_first_event_fails_the_attempt_alone(adapter):
 
     with Http2Server("200?", "goaway", b"data: 1\n\n") as server:
         if adapter.is_async:
-            response = anyio.run(run, server, backend=adapter.flavour)
+            response = anyio.run(calls, server, backend=adapter.flavour)
         else:
-            response = run_at_once(run(server))
+            response = run_at_once(calls(server))
     assert response.content == b"data: 1\n\n"
     assert forbear.record_of(response).retries == 1
-    assert [stream.connection for stream in server.streams] == [1, 1, 2]
+    assert server.connections_used == [1, 1, 2]
 
 
 # What breaks the protocol.
@@ -278,67 +273,50 @@ def test_a_goaway_before_the_first_event_fails_the_attempt_alone(adapter):
 @pytest.mark.parametrize("step", ["short", "frame"])
 def test_what_the_server_does_wrong_is_its_fault(adapter, step):
     """httpcore calls it local, or raises the error of h2 itself: a retry helps all the same."""
-    with Http2Server(step, 200, step) as server:
-        calls = ("GET", server.url), ("POST", server.url, {"content": WHOLE})
-        response, error = adapter.calls(*calls, inner=PLAIN)
+    server, [response, error] = run(adapter, [step, 200, step], "GET", POST)
     assert response.content == b"ok"
     assert isinstance(error, adapter.library.ProtocolError)
     for outcome, reason in ((response, None), (error, "method-not-replayable")):
         record = forbear.record_of(outcome)
         assert (record.attempts[0].failure, record.reason) == ("protocol", reason)
-    assert len(server.bodies("POST")) == 1
+    assert len(server.posted[0]) == 1
 
 
 def test_a_body_that_the_caller_reads_breaks_by_the_librarys_own_error(adapter):
-    with Http2Server("long-frame") as server:
-        (error,) = adapter.calls(("GET", server.url), inner=PLAIN)
+    _, [error] = run(adapter, ["long-frame"], "GET")
     assert type(error) is adapter.library.RemoteProtocolError
 
 
 def test_a_header_that_cannot_be_sent_is_the_callers_fault(adapter):
     """RFC 9113 section 8.2.2 allows no TE but trailers."""
-    with Http2Server(200) as server:
-        (error,) = adapter.calls(("GET", server.url, {"headers": {"TE": "gzip"}}), inner=PLAIN)
+    server, [error] = run(adapter, [200], ("GET", {"headers": {"TE": "gzip"}}))
     assert type(error) is adapter.library.LocalProtocolError
     assert forbear.record_of(error).reason == "permanent-error"
     assert server.streams == []
 
 
-# httpcore's own re-send.
+# httpcore's own re-send: GOAWAY below the stream, and the pool re-sends by itself.
 
 
 def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(adapter):
-    """GOAWAY below the stream: the pool re-sends by itself; the body is not completed again."""
-    with Http2Server(200, "goaway-below", 200) as server:
-        _, error = adapter.calls(
-            ("GET", server.url), ("POST", server.url, one_shot(adapter)), inner=PLAIN
-        )
+    """The body is not completed again."""
+    server, [_, error] = run(adapter, [200, "goaway-below", 200], "GET", one_shot(adapter))
     assert isinstance(error, adapter.library.RemoteProtocolError)
-    assert server.bodies("POST") == [WHOLE]
-    assert server.executed("POST") == 0
+    assert server.posted == ([WHOLE], 0)
 
 
 def test_a_replayable_body_arrives_whole_by_httpcores_own_resend(adapter):
     """The guard stands in no way of a body that can be produced again, or is kept in the buffer."""
-    buffered = {"body_buffer": len(WHOLE)}
-    for body, options in (
-        (plain(adapter), {}),
-        (replayable(adapter), {}),
-        (one_shot(adapter), buffered),
-    ):
-        with Http2Server(200, "goaway-below", 200) as server:
-            calls = ("GET", server.url), ("POST", server.url, body)
-            _, response = adapter.calls(*calls, inner=PLAIN, **options)
+    for post, size in ((POST, 0), (replayable(adapter), 0), (one_shot(adapter), len(WHOLE))):
+        steps = [200, "goaway-below", 200]
+        server, [_, response] = run(adapter, steps, "GET", post, body_buffer=size)
         assert response.status_code == 200
-        assert server.bodies("POST") == [WHOLE, WHOLE]
-        assert server.executed("POST") == 1
+        assert server.posted == ([WHOLE, WHOLE], 1)
 
 
 # What proves that nothing was processed.
 
-
 unsent = pytest.mark.parametrize("step", ["goaway-0", "refused"])
-unproved = pytest.mark.parametrize("step", ["cancel", "calm"])
 
 
 @unsent
@@ -346,81 +324,57 @@ def test_pitfall_16_what_was_not_processed_is_sent_again_a_post_too(adapter, ste
     """last_stream_id=0: no stream was processed (RFC 9113 section 6.8). REFUSED_STREAM: "any
     request that was sent on the reset stream can be safely retried" (section 8.7).
     """
-    for body in (plain(adapter), replayable(adapter)):
-        with Http2Server(step, 200) as server:
-            (response,) = adapter.calls(("POST", server.url, body), inner=PLAIN)
+    for post in (POST, replayable(adapter)):
+        server, [response] = run(adapter, [step, 200], post)
         assert response.status_code == 200
         assert forbear.record_of(response).retries == 1
-        assert server.bodies("POST") == [WHOLE, WHOLE]
-        assert server.executed("POST") == 1
+        assert server.posted == ([WHOLE, WHOLE], 1)
 
 
 @unsent
 def test_a_consumed_body_is_not_sent_again_however_safe_it_would_be(adapter, step):
     """The request may be repeated, the body cannot: the library's own error comes back."""
-    with Http2Server(step, 200) as server:
-        (error,) = adapter.calls(("POST", server.url, one_shot(adapter)), inner=PLAIN)
+    server, [error] = run(adapter, [step, 200], one_shot(adapter))
     assert type(error) is adapter.library.RemoteProtocolError
     assert forbear.record_of(error).reason == "body-consumed"
-    assert (server.bodies("POST"), server.executed("POST")) == ([WHOLE], 0)
+    assert server.posted == ([WHOLE], 0)
 
 
-@unproved
+@pytest.mark.parametrize("step", ["cancel", "calm"])
 def test_other_resets_prove_nothing_so_a_get_is_sent_again_and_a_post_is_not(adapter, step):
     """CANCEL and ENHANCE_YOUR_CALM may follow a request that was carried out."""
-    with Http2Server(step, 200) as server:
-        error, response = adapter.calls(
-            ("POST", server.url, {"content": WHOLE}), ("GET", server.url), inner=PLAIN
-        )
+    server, [error, response] = run(adapter, [step, step, 200], POST, "GET")
     assert type(error) is adapter.library.RemoteProtocolError
     assert forbear.record_of(error).reason == "method-not-replayable"
-    assert server.executed("POST") == 0
-    assert len(server.bodies("POST")) == 1
-    assert response.status_code == 200
-    with Http2Server(step, 200) as server:
-        (response,) = adapter.calls(("GET", server.url), inner=PLAIN)
+    assert server.posted == ([WHOLE], 0)
     assert forbear.record_of(response).retries == 1
 
 
 def test_pitfall_64_endless_refusals_are_bounded_by_max_attempts(adapter):
     """curl once looped for ever on "not processed, try again": a count is needed too."""
     for step, attempts in (("refused", 3), ("calm", 3), ("goaway-0", 3), ("refused", 1)):
-        policy = RetryPolicy(max_attempts=attempts)
-        with Http2Server(step) as server:
-            (error,) = adapter.calls(("GET", server.url), inner=PLAIN, policy=policy)
+        server, [error] = run(adapter, [step], "GET", policy=RetryPolicy(max_attempts=attempts))
         assert type(error) is adapter.library.RemoteProtocolError
         assert forbear.record_of(error).reason == "attempts-exhausted"
         assert len(server.streams) == attempts
 
 
-# HTTP/2 as users meet it: over TLS, negotiated.
-
-
-@pytest.fixture
-def tls(need_package):
-    """The contexts of a server and of a client that trusts it, which choose HTTP/2."""
-    authority = need_package("trustme").CA()
+def test_over_tls_the_same_holds(adapter):
+    """ALPN chooses h2; a 503, a refused stream and a GOAWAY(0) later the POST was executed once."""
+    authority = package("trustme").CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(serving)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     for context in (serving, trusting):
         context.set_alpn_protocols(["h2"])
-    return serving, trusting
-
-
-def test_over_tls_the_same_holds(adapter, tls):
-    """ALPN chooses h2; a 503, a refused stream and a GOAWAY(0) later the POST was executed once."""
-    serving, trusting = tls
     asked = {"content": WHOLE, "headers": {"Idempotency-Key": "order-1"}}
     with Http2Server(503, "refused", "goaway-0", 200, tls=serving) as server:
         inner = {"http2": True, "verify": trusting}
         (response,) = adapter.calls(("POST", server.url, asked), inner=inner)
     assert (response.status_code, response.http_version) == (200, "HTTP/2")
-    assert server.bodies("POST") == [WHOLE] * 4
-    assert server.executed("POST") == 1
-    # Only GOAWAY ended a connection.
-    assert {stream.connection for stream in server.streams} == {1, 2}
+    assert server.posted == ([WHOLE] * 4, 1)
+    assert set(server.connections_used) == {1, 2}  # only GOAWAY ended a connection
 
 
 @pytest.mark.slow
@@ -447,6 +401,5 @@ def test_the_attempt_that_loses_to_another_one_leaves_the_connection_usable(name
     with Http2Server(200, *["never", 200] * 130) as server:
         record = anyio.run(run, server.url, backend=backend)
         assert [attempt.status for attempt in record.attempts] == [None, 200]
-        assert {stream.connection for stream in server.streams} == {1}
-        assert len(server.streams) == 261
+        assert server.connections_used == [1] * 261
         assert len(server.resets) >= 129  # the last frame goes out with the next request

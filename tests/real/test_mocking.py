@@ -1,60 +1,29 @@
-"""Mocks that are put in place after the client was built still see each
-attempt.
+"""Mocks that are put in place after the client was built still see each attempt.
 
-respx and pytest-httpx replace methods of classes. The inner transport's method is
-looked up at every call, never kept.
+The inner transport's method is looked up at every call: respx and pytest-httpx replace it.
 """
-
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import httpx
 import pytest
 import requests
 
-import forbear
 import forbear.httpx
-import forbear.httpx2
 import forbear.requests
 from forbear import Fixed, RetryPolicy
 from forbear.testing import FakeClock, fast
 
+from ..processes import python
+from .conftest import package
+
+pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.real
 URL = "http://api.example.com/thing"
 PATIENT = RetryPolicy(backoff=Fixed(100.0))  # seconds that no test waits for
-PYTEST = ("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", ".")
-OURS = ("-p", "forbear.pytest_plugin")
 
 
-def run(
-    code: str, *, tmp_path: Path, arguments: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter: what is patched or aliased there stays there."""
-    place = tmp_path / "test_program.py"
-    place.write_text(textwrap.dedent(code))
-    found_at = str(Path(forbear.__file__).parent.parent)
-    return subprocess.run(
-        [sys.executable, *arguments, place],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": found_at,
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_ADDOPTS": "",  # the options of this run may be those of a plugin
-        },
-    )
-
-
-def test_respx_sees_each_attempt(need_package):
+def test_respx_sees_each_attempt():
     """respx patches httpcore's pools: three calls of its route for one of the user's."""
-    respx = need_package("respx")
+    respx = package("respx")
     client = forbear.httpx.wrap(httpx.Client(), clock=FakeClock())  # before anything is patched
     answers = [httpx.Response(503), httpx.ConnectError("refused"), httpx.Response(200, text="done")]
     with respx.mock(assert_all_called=True) as router, client:
@@ -64,43 +33,38 @@ def test_respx_sees_each_attempt(need_package):
 
 
 @pytest.mark.slow
-def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
-    """pytest-httpx patches httpx's transports; tests in an interpreter of their own, one with our fixtures."""
-    need_package("pytest_httpx")
-    done = run(
-        """
-        import anyio, httpx
-        import forbear.httpx
-        from forbear import Fixed, RetryPolicy
-        from forbear.testing import FakeClock
+def test_pytest_httpx_sees_each_attempt(suite):
+    """pytest-httpx patches httpx's transports; in an interpreter of their own, one with our fixtures."""
+    package("pytest_httpx")
+    tests = """
+import anyio, httpx
+import forbear.httpx
+from forbear import Fixed, RetryPolicy
+from forbear.testing import FakeClock
 
-        aclient = forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock())
+aclient = forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock())
 
-        def test_async(httpx_mock):
-            httpx_mock.add_response(status_code=503)
-            httpx_mock.add_exception(httpx.ReadTimeout("slow"))
-            httpx_mock.add_response(text="done")
-            assert anyio.run(aclient.get, "http://api.example.com/").text == "done"
-            assert len(httpx_mock.get_requests()) == 3
+def test_async(httpx_mock):
+    httpx_mock.add_response(status_code=503)
+    httpx_mock.add_exception(httpx.ReadTimeout("slow"))
+    httpx_mock.add_response(text="done")
+    assert anyio.run(aclient.get, "http://api.example.com/").text == "done"
+    assert len(httpx_mock.get_requests()) == 3
 
-        patient = httpx.Client(transport=forbear.httpx.RetryTransport(policy=RetryPolicy(backoff=Fixed(100.0))))
+patient = httpx.Client(transport=forbear.httpx.RetryTransport(policy=RetryPolicy(backoff=Fixed(100.0))))
 
-        def test_orders(httpx_mock, forbear_fast, forbear_events):
-            httpx_mock.add_response(status_code=503)
-            httpx_mock.add_response(text="done")
-            assert patient.get("http://api.example.com/").text == "done"
-            forbear_events.assert_retried(1)
-        """,
-        tmp_path=tmp_path,
-        arguments=(*PYTEST, *OURS, "-p", "pytest_httpx"),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+def test_orders(httpx_mock, forbear_fast, forbear_events):
+    httpx_mock.add_response(status_code=503)
+    httpx_mock.add_response(text="done")
+    assert patient.get("http://api.example.com/").text == "done"
+    forbear_events.assert_retried(1)
+"""
+    suite(tests, "pytest_httpx").assert_outcomes(passed=2)
 
 
-def test_responses_sees_each_attempt(need_package):
+def test_responses_sees_each_attempt():
     """It patches HTTPAdapter.send, which is below RetryAdapter's own."""
-    responses = need_package("responses")
+    responses = package("responses")
     with requests.Session() as session:
         forbear.requests.mount(session, PATIENT, gate=None)
         with responses.RequestsMock() as mock, fast():
@@ -111,9 +75,9 @@ def test_responses_sees_each_attempt(need_package):
             assert len(mock.calls) == 3
 
 
-def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one(need_package):
+def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one():
     """Its Mocker takes a session's adapters away, so nothing is retried; its Adapter is below ours."""
-    requests_mock = need_package("requests_mock")
+    requests_mock = package("requests_mock")
     answers = [{"status_code": 503}, {"status_code": 200}]
     with requests.Session() as session, fast():
         forbear.requests.mount(session, PATIENT)
@@ -128,41 +92,37 @@ def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one(need_package
 
 
 @pytest.mark.slow
-def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2(tmp_path):
+def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2():
     """After httpx2.alias_httpx() ``import httpx`` gives httpx2; forbear.httpx retries httpx2."""
-    done = run(
-        """
-        import httpx2
-        httpx2.alias_httpx()
-        import httpx
-        assert httpx is httpx2 or httpx.Client is httpx2.Client
-        import anyio
-        import forbear, forbear.httpx, forbear.httpx2
-        from forbear.testing import FakeClock, FaultServer
+    program = """
+import httpx2
+httpx2.alias_httpx()
+import httpx
+assert httpx is httpx2 or httpx.Client is httpx2.Client
+import anyio
+import forbear, forbear.httpx, forbear.httpx2
+from forbear.testing import FakeClock, FaultServer
 
-        with FaultServer() as server:
-            server.script("/a", 503, "close", 200)
-            for ours in (forbear.httpx, forbear.httpx2):
-                with httpx.Client(transport=ours.RetryTransport(clock=FakeClock())) as client:
-                    assert client.get(server.url + "/a").status_code == 200
-            assert len(server.requests("/a")) == 4
+with FaultServer() as server:
+    server.script("/a", 503, "close", 200)
+    for ours in (forbear.httpx, forbear.httpx2):
+        with httpx.Client(transport=ours.RetryTransport(clock=FakeClock())) as client:
+            assert client.get(server.url + "/a").status_code == 200
+    assert len(server.requests("/a")) == 4
 
-            server.script("/b", "close", 200)
-            with forbear.httpx.wrap(httpx2.Client(), clock=FakeClock()) as client:
-                try:
-                    client.post(server.url + "/b", content=iter([b"x"]))
-                except httpx2.RemoteProtocolError as error:
-                    assert forbear.record_of(error).reason == "method-not-replayable"
-                else:
-                    raise SystemExit("the POST was sent again")
+    server.script("/b", "close", 200)
+    with forbear.httpx.wrap(httpx2.Client(), clock=FakeClock()) as client:
+        try:
+            client.post(server.url + "/b", content=iter([b"x"]))
+        except httpx2.RemoteProtocolError as error:
+            assert forbear.record_of(error).reason == "method-not-replayable"
+        else:
+            raise SystemExit("the POST was sent again")
 
-            async def main():
-                async with forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock()) as client:
-                    return await client.get(server.url + "/a")
-            assert anyio.run(main).status_code == 200
-        print("held")
-        """,
-        tmp_path=tmp_path,
-        arguments=("-W", "error"),
-    )
-    assert done.stdout.strip() == "held", done.stdout + done.stderr
+    async def main():
+        async with forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock()) as client:
+            return await client.get(server.url + "/a")
+    assert anyio.run(main).status_code == 200
+print("held")
+"""
+    assert python(program) == "held"

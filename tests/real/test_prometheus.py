@@ -1,8 +1,6 @@
 """The shipped rules under promtool, and each shipped expression against a live Prometheus."""
 
-import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,37 +10,24 @@ from contextlib import contextmanager, suppress
 from math import isnan
 from pathlib import Path
 
+import httpx
 import pytest
 
-if not all(map(importlib.util.find_spec, ("prometheus_client", "redis"))) and not os.environ.get(
-    "FORBEAR_REQUIRE_SERVERS"
-):
-    pytest.skip("the package prometheus_client or redis is not installed", allow_module_level=True)
-
-import httpx
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-
-import forbear.requests
-from forbear import (
-    CircuitBreaker,
-    ConcurrencyLimit,
-    Fixed,
-    Origins,
-    Pacing,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
+import forbear.addons.hedge  # which brings the row of its event
+from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
 from forbear.core.events import Hedged, Resumption
 from forbear.httpx import wrap
 from forbear.redis import RedisBudget
 from forbear.telemetry import assets
-from forbear.telemetry.prometheus import Metrics
 from forbear.testing import FaultServer
 
+from .conftest import binary, free_port, package
+
+prometheus_client = package("prometheus_client")
+ours = package("forbear.telemetry.prometheus")
+package("redis")
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-HERE = Path(__file__).parent
 EVERY = "500ms"  # a scrape, and an evaluation of the rules
 WINDOW = "10s"  # of rates, in place of minutes
 # Seconds until a Prometheus on a busy machine has started, scraped twice and evaluated.
@@ -58,38 +43,27 @@ def shipped(tmp_path_factory):
     return into
 
 
-def promtool(binary, *arguments, cwd):
-    done = subprocess.run(
-        [binary, *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+def promtool(*arguments, **options):
+    """What it prints, and nothing is wrong."""
+    command = [binary("promtool"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
-def test_the_rules_say_what_they_should(shipped, promtool_program):
+def test_the_rules_say_what_they_should(shipped):
     """forbear.rules.test.yml, beside this file."""
-    checked = promtool(promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped)
-    assert "14 rules found" in checked
-    shutil.copy(HERE / "forbear.rules.test.yml", shipped)
-    assert "SUCCESS" in promtool(
-        promtool_program, "test", "rules", "forbear.rules.test.yml", cwd=shipped
-    )
+    assert "14 rules found" in promtool("check", "rules", "forbear.rules.yml", cwd=shipped)
+    shutil.copy(Path(__file__).with_name("forbear.rules.test.yml"), shipped)
+    assert "SUCCESS" in promtool("test", "rules", "forbear.rules.test.yml", cwd=shipped)
 
 
-def test_the_metrics_are_well_named(promtool_program):
+def test_the_metrics_are_well_named():
     """promtool's own opinion of what a client exposes."""
-    registry = CollectorRegistry()
-    Metrics(registry)
-    done = subprocess.run(
-        [promtool_program, "check", "metrics"],
-        input=generate_latest(registry),
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
-
-
-# --- live -------------------------------------------------------------------------------------
+    registry = prometheus_client.CollectorRegistry()
+    ours.Metrics(registry)
+    text = prometheus_client.generate_latest(registry).decode()
+    assert promtool("check", "metrics", input=text) == ""
 
 
 def eventually(look, holds):
@@ -119,13 +93,12 @@ def faulted_run(metrics):
             "poor": {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)},
             "guarded": {"breaker": CircuitBreaker(2, open_for=0.05)},
             "mirrored": {"origins": Origins([server.url, other.url])},
-            "slotted": {"concurrency": ConcurrencyLimit(), "pacing": Pacing()},
+            "slotted": {"concurrency": forbear.ConcurrencyLimit(), "pacing": forbear.Pacing()},
         }
         usual = {"policy": policy, "gate": None, "on_event": [metrics]}
-        clients = [
-            wrap(httpx.Client(trust_env=False), name=name, **{**usual, **own})
-            for name, own in options.items()
-        ]
+        clients = []
+        for name, own in options.items():
+            clients.append(wrap(httpx.Client(trust_env=False), name=name, **{**usual, **own}))
 
         def calls():
             while not over.wait(0.05):
@@ -153,11 +126,12 @@ def faulted_run(metrics):
 
 
 @pytest.fixture(scope="module")
-def live(shipped, tmp_path_factory, free_port, prometheus_program):
+def live(shipped, tmp_path_factory):
     """A function that asks a Prometheus, which scrapes a faulted run and evaluates the rules."""
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    exposed, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+    registry = prometheus_client.CollectorRegistry()
+    metrics = ours.Metrics(registry)
+    serve = prometheus_client.start_http_server
+    exposed, thread = serve(0, addr="127.0.0.1", registry=registry)
     work, port = tmp_path_factory.mktemp("prometheus"), free_port()
     # As often as the test scrapes, over a short window.
     rules = (shipped / "forbear.rules.yml").read_text()
@@ -171,24 +145,20 @@ def live(shipped, tmp_path_factory, free_port, prometheus_program):
         "scrape_configs": [{"job_name": "app", "static_configs": targets}],
     }
     (work / "prometheus.yml").write_text(json.dumps(settings))  # which is YAML
-    command = [
-        *(prometheus_program, f"--config.file={work / 'prometheus.yml'}"),
-        *(f"--storage.tsdb.path={work / 'data'}", f"--web.listen-address=127.0.0.1:{port}"),
-    ]
-    with faulted_run(metrics), (work / "log").open("w") as log:
+    options = [f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/data"]
+    command = [binary("prometheus"), *options, f"--web.listen-address=127.0.0.1:{port}"]
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
+    with faulted_run(metrics), (work / "log").open("w") as log, client:
         running = subprocess.Popen(command, stdout=log, stderr=log)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            try:
-                eventually(lambda: client.get("/-/ready").status_code, lambda found: found == 200)
-                yield lambda path, **query: client.get(f"/api/v1/{path}", params=query).json()[
-                    "data"
-                ]
-            finally:
-                running.terminate()
-                running.wait()
-                exposed.shutdown()
-                exposed.server_close()
-                thread.join()
+        try:
+            eventually(lambda: client.get("/-/ready").status_code, lambda found: found == 200)
+            yield lambda path, **query: client.get(f"/api/v1/{path}", params=query).json()["data"]
+        finally:
+            running.terminate()
+            running.wait()
+            exposed.shutdown()
+            exposed.server_close()
+            thread.join()
 
 
 def values(ask, expression, holds=bool):
@@ -221,11 +191,12 @@ def test_every_recording_rule_records(live):
 
 def test_alerts_are_raised(live):
     """Of this run: sent too often, a budget that refuses, a lost Redis."""
+
+    def raised():
+        return {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]}
+
     wanted = {"ForbearRetryStorm", "ForbearBudgetExhausted", "ForbearSharedBudgetDown"}
-    eventually(
-        lambda: {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]},
-        wanted.issubset,
-    )
+    eventually(raised, wanted.issubset)
 
 
 def test_amplification_of_a_run_is_what_the_servers_saw(live):

@@ -1,41 +1,11 @@
 """The pytest plugin in the suites of others, each in an interpreter of its own."""
 
-from pathlib import Path
-
 import pytest
 
-import forbear
+from .conftest import package
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.real
-SOURCE = Path(forbear.__file__).parent.parent
-
-
-class Suite:
-    """A project with tests of its own; it has forbear's plugin and those that are named."""
-
-    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pytester = pytester
-        monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-        # The same whatever else is installed here.
-        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        monkeypatch.delenv("COVERAGE_FILE", raising=False)
-
-    def run(
-        self, *arguments: str, ini: str = "", plugins: tuple[str, ...] = (), **files: str
-    ) -> pytest.RunResult:
-        self.pytester.makeini("[pytest]\n" + ini)
-        self.pytester.makepyfile(**files)
-        loaded = [part for name in ("forbear.pytest_plugin", *plugins) for part in ("-p", name)]
-        return self.pytester.runpytest_subprocess(
-            *loaded, "-p", "no:cacheprovider", "-W", "error", *arguments
-        )
-
-
-@pytest.fixture
-def suite(pytester, monkeypatch):
-    return Suite(pytester, monkeypatch)
-
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 PREAMBLE = """
 import time
@@ -55,13 +25,7 @@ def an_async_client(policy=PATIENT):
 """
 
 
-@pytest.mark.slow
-def test_a_fast_test_leaves_nothing_to_the_next(suite):
-    """Also one that fails, is skipped inside or ends by an exit of its block."""
-    done = suite.run(
-        "-q",
-        test_orders=PREAMBLE
-        + """
+LEAVING = """
 from forbear.engine import current
 from forbear.testing import disabled, fast
 
@@ -83,9 +47,12 @@ def test_three():
     began = time.monotonic()
     client.get("http://a.example/")
     assert time.monotonic() - began >= 0.05
-""",
-    )
-    done.assert_outcomes(passed=1, failed=1, skipped=1)
+"""
+
+
+def test_a_fast_test_leaves_nothing_to_the_next(suite):
+    """Also one that fails, is skipped inside or ends by an exit of its block."""
+    suite(PREAMBLE + LEAVING).assert_outcomes(passed=1, failed=1, skipped=1)
 
 
 ASYNC_TESTS = """
@@ -122,22 +89,14 @@ async def test_slow_again():
 """
 
 
-@pytest.mark.slow
-def test_with_pytest_asyncio(suite, need_package):
+def test_with_pytest_asyncio(suite):
     """One loop for a module's client and its tests, each test a task of its own."""
-    need_package("pytest_asyncio")
-    done = suite.run(
-        "-q",
-        ini="asyncio_mode = auto\n"
-        "asyncio_default_fixture_loop_scope = module\n"
-        "asyncio_default_test_loop_scope = module\n",
-        plugins=("pytest_asyncio.plugin",),
-        test_orders=PREAMBLE + ASYNC_TESTS,
-    )
+    package("pytest_asyncio")
+    loops = [f"asyncio_default_{what}_loop_scope = module" for what in ("fixture", "test")]
+    done = suite(PREAMBLE + ASYNC_TESTS, "pytest_asyncio.plugin", "asyncio_mode = auto", *loops)
     done.assert_outcomes(passed=4)
 
 
-@pytest.mark.slow
 def test_with_anyio(suite):
     """anyio runs all tests of a module in one task, that is older than any of them."""
     marked = """
@@ -147,5 +106,4 @@ pytestmark = pytest.mark.anyio
 def anyio_backend():
     return "asyncio"
 """
-    done = suite.run("-q", plugins=("anyio",), test_orders=PREAMBLE + marked + ASYNC_TESTS)
-    done.assert_outcomes(passed=4)
+    suite(PREAMBLE + marked + ASYNC_TESTS, "anyio").assert_outcomes(passed=4)

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation import LATENCIES, contender
-from benchmarks.simulation.__main__ import (
-    EXAMPLES,
-    main,
-    options_of,
-    planned,
-    planned_latencies,
-)
+from benchmarks.simulation.__main__ import EXAMPLES, main, options_of, planned, planned_latencies
 from benchmarks.simulation.contenders import custom
 from forbear import RetryBudget, RetryPolicy
 from forbear.limits.gate import RetryGate

@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 
 import forbear
-from benchmarks.simulation import (
-    LATENCIES,
-    LatencyWorld,
-    median_latencies,
-    run_latencies,
-)
+from benchmarks.simulation import LATENCIES, LatencyWorld, median_latencies, run_latencies
 from forbear import Hedge
 
 STRAGGLERS = LATENCIES["stragglers"][0]
