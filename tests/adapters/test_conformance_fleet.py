@@ -17,10 +17,9 @@ from ..lanes import URL
 async def test_a_dead_origin_sees_a_probe_now_and_then(adapter, quick):
     """Twelve calls, one after the other, with the default policy and gate.
 
-    The first one is sent at 0 s, again at once and after its backoff of 0.75 s, which makes the
-    origin unhealthy, and as a probe 2 and 4 s later: five attempts. The second one is sent when it
-    begins and as a probe 8 s later. The outage has lasted longer than 10 s then: the second one ends
-    at once, and so does each further one.
+    The first is sent at 0 s, again at once and after its backoff of 0.75 s, which makes the origin
+    unhealthy, and as a probe 2 and 4 s later. The second is sent when it begins and as a probe 8 s
+    later. The outage has lasted longer than 10 s then: it ends at once, and so does each further one.
     """
     clock, sent = quick["clock"], []
     began = clock.monotonic()
@@ -60,24 +59,17 @@ async def test_an_outage_over_the_wire_is_probed_once_a_second(adapter, server):
 
 @pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_with_a_budget_retries_are_a_tenth_of_traffic(adapter, quick):
-    """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the
-    bucket full.
+    """200 calls that all fail: burst 7, and 0.1 from each call but the first, at the full bucket.
 
     7 + 0.1 × 199 = 26.9 tokens: 26 retries, and not the 800 that max_attempts=5 would allow.
     """
-    sent = 0
-
-    def outage(request):
-        nonlocal sent
-        sent += 1
-        return 503
-
     options = {"policy": RetryPolicy(backoff=Fixed(0)), "budget": RetryBudget(), **quick}
-    async with adapter.client([outage], **options) as client:
-        reasons = [record_of(await adapter.call(client, "GET", URL)).reason for _ in range(200)]
-    assert sent == 200 + 26
-    assert reasons[0] is Reason.ATTEMPTS_EXHAUSTED
-    assert reasons[-1] is Reason.BUDGET_EXHAUSTED
+    inner = adapter.watched([503])
+    async with adapter.client(inner, **options) as client:
+        records = [record_of(await adapter.call(client, "GET", URL)) for _ in range(200)]
+    assert len(inner.requests) == 200 + 26
+    assert records[0].reason is Reason.ATTEMPTS_EXHAUSTED
+    assert records[-1].reason is Reason.BUDGET_EXHAUSTED
 
 
 async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
@@ -85,10 +77,8 @@ async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
     policy = RetryPolicy(max_attempts=4, backoff=Fixed(0))
     options = {"budget": budget, "policy": policy, **quick}
     async with adapter.client([503], **options) as one, adapter.client([503], **options) as other:
-        retries = [
-            record_of(await adapter.call(client, "GET", URL)).retries
-            for client in (one, other, one, other)
-        ]
+        outcomes = [await adapter.call(client, "GET", URL) for client in (one, other, one, other)]
+    retries = [record_of(outcome).retries for outcome in outcomes]
     assert retries == [3, 2, 0, 0]
 
 

@@ -23,11 +23,11 @@ async def test_lifecycle_of_keys(adapter, server, quick):
             path = f"/{case['id']}/{number}"
             server.script(path, *["503"] * (planned["attempts"] - 1), 200)
             options = {"idempotency": IdempotencyKeys()} if planned["generate"] else {}
-            request = {"headers": planned["headers"], "content": planned["body"]}
-            async with adapter.client(policy=NOW, budget=None, **options, **quick) as client:
-                response = await adapter.call(
-                    client, planned["method"], server.url + path, **request
-                )
+            options["request"] = {"headers": planned["headers"], "content": planned["body"]}
+            target = planned["method"], server.url + path
+            response = await adapter.once(
+                None, *target, policy=NOW, budget=None, **options, **quick
+            )
             assert response.status_code == 200
             arrivals = server.requests(path)
             assert len(arrivals) == planned["attempts"]
@@ -40,6 +40,15 @@ async def test_lifecycle_of_keys(adapter, server, quick):
         assert found == expected.get("wire", found), case["id"]
 
 
+async def sent(adapter, quick, *steps, headers=(), **options):
+    """The requests of one POST that succeeds after these steps."""
+    inner = adapter.watched([*steps, 200])
+    options = {"policy": NOW, "request": {"headers": headers or None}, **options}
+    response = await adapter.once(inner, "POST", URL, **options, **quick)
+    assert response.status_code == 200
+    return inner.requests
+
+
 async def test_keys_are_generated_for_post_and_patch_only(adapter, quick):
     inner = adapter.watched([200])
     async with adapter.client(inner, idempotency=IdempotencyKeys(), **quick) as client:
@@ -50,17 +59,32 @@ async def test_keys_are_generated_for_post_and_patch_only(adapter, quick):
     assert all(UUID4.fullmatch(key) for keys in found for key in keys)
 
 
-async def test_an_empty_key_is_replaced(adapter, quick):
-    # requests refuses blanks.
-    for given in ["", '""', *["  "] * ("blank-headers" in adapter.words)]:
-        inner, keys = adapter.watched([503, 200]), IdempotencyKeys()
-        async with adapter.client(inner, policy=NOW, idempotency=keys, **quick) as client:
-            response = await adapter.call(client, "POST", URL, headers={"Idempotency-Key": given})
-        assert response.status_code == 200
-        first, second = (adapter.header(request, "idempotency-key") for request in inner.requests)
-        assert first == second
-        assert len(first) == 1
-        assert UUID4.fullmatch(first[0])
+AMAZON = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"
+REPEATABLE = {"header": "Repeatability-Request-ID", "profile": "repeatability"}
+STYLES = [
+    # OASIS Repeatable Requests 1.0: id and first sending are the same on all attempts.
+    (REPEATABLE, "Repeatability-Request-ID", UUID4.pattern),
+    ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
+    ({"profile": "amazon-pay"}, "Idempotency-Key", AMAZON),
+    ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
+]
+
+
+async def test_a_generated_key_is_the_same_on_all_attempts(adapter, quick):
+    blanks = ["", '""', *["  "] * ("blank-headers" in adapter.words)]  # requests refuses blanks
+    empty = [({}, "Idempotency-Key", UUID4.pattern, {"Idempotency-Key": one}) for one in blanks]
+    began = "Thu, 01 Jan 2026 00:00:00 GMT"  # where the clock of these tests begins
+    for options, name, pattern, *given in (*STYLES, *empty):
+        keys = IdempotencyKeys(**options)
+        busy = (503, {"Retry-After": "30"})
+        named = {"headers": given[0] if given else (), "idempotency": keys}
+        first, second = await sent(adapter, quick, busy, **named)
+        (key,) = adapter.header(first, name)
+        assert re.fullmatch(pattern, key)
+        assert adapter.header(second, name) == [key]
+        for request in (first, second):
+            first_sent = adapter.header(request, "repeatability-first-sent")
+            assert first_sent == [began] * (options is REPEATABLE)
 
 
 FIRST_SENT = ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")
@@ -71,72 +95,34 @@ GIVEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    "options", [{"idempotency": IdempotencyKeys()}, {}], ids=["generating", "not"]
-)
+@pytest.mark.parametrize("options", [{"idempotency": IdempotencyKeys()}, {}])
 async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, options):
     for given in GIVEN:
-        inner = adapter.watched([503, 503, 200])
-        async with adapter.client(inner, policy=NOW, **options, **quick) as client:
-            response = await adapter.call(client, "POST", URL, headers=given)
-        assert response.status_code == 200
-        assert len(inner.requests) == 3
-        for request in inner.requests:
+        requests = await sent(adapter, quick, 503, 503, headers=given, **options)
+        assert len(requests) == 3
+        for request in requests:
             for name, value in given:
                 assert adapter.header(request, name) == [value]
             keys = [name for name in adapter.header_names(request) if "idempotency" in name]
             assert len(keys) == sum("idempotency" in name.lower() for name, _ in given)
 
 
-AMAZON = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"
-
-
-async def test_style_profile_and_header_of_generated_keys(adapter, quick):
-    for options, name, pattern in (
-        ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
-        ({"profile": "amazon-pay"}, "Idempotency-Key", AMAZON),
-        ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
-    ):
-        inner, keys = adapter.watched([503, 200]), IdempotencyKeys(**options)
-        response = await adapter.once(inner, "POST", URL, policy=NOW, idempotency=keys, **quick)
-        assert response.status_code == 200
-        first, second = (adapter.header(request, name) for request in inner.requests)
-        assert first == second
-        assert len(first) == 1
-        assert re.fullmatch(pattern, first[0])
-
-
-async def test_repeatable_requests_have_both_their_headers(adapter, quick):
-    """OASIS Repeatable Requests 1.0: id and first sending are the same on all attempts."""
-    inner = adapter.watched([(503, {"Retry-After": "30"}), 200])
-    keys = IdempotencyKeys(header="Repeatability-Request-ID", profile="repeatability")
-    response = await adapter.once(inner, "POST", URL, idempotency=keys, **quick)
-    assert response.status_code == 200
-    ids = [adapter.header(request, "repeatability-request-id") for request in inner.requests]
-    assert ids[0] == ids[1]
-    assert UUID4.fullmatch(ids[0][0])
-    sent_at = [adapter.header(request, "repeatability-first-sent") for request in inner.requests]
-    assert (
-        sent_at == [["Thu, 01 Jan 2026 00:00:00 GMT"]] * 2
-    )  # where the clock of these tests begins
-
-
 async def test_a_further_header_can_be_recognised(adapter, quick):
-    for names, sends in ((("X-Order-Key",), 2), ((), 1)):
-        inner = adapter.watched([503, 200])
-        keys = IdempotencyKeys(generate=False, recognise=names)
-        async with adapter.client(inner, policy=NOW, idempotency=keys, **quick) as client:
-            await adapter.call(client, "POST", URL, headers={"X-Order-Key": "17"})
-        assert len(inner.requests) == sends
-        assert adapter.header(inner.requests[0], "idempotency-key") == []
+    keys = IdempotencyKeys(generate=False, recognise=("X-Order-Key",))
+    headers = {"X-Order-Key": "17"}
+    first, _ = await sent(adapter, quick, 503, headers=headers, idempotency=keys)
+    assert adapter.header(first, "idempotency-key") == []
+    inner, keys = adapter.watched([503]), IdempotencyKeys(generate=False)
+    await adapter.once(inner, "POST", request={"headers": headers}, idempotency=keys, **quick)
+    assert len(inner.requests) == 1
 
 
 async def test_generated_keys_are_limited_to_origins(adapter, quick):
-    inner = adapter.watched([200])
-    keys = IdempotencyKeys(origins={"https://pay.example.com"})
+    inner, keys = adapter.watched([200]), IdempotencyKeys(origins={"https://pay.example.com"})
     async with adapter.client(inner, idempotency=keys, **quick) as client:
-        for there in ("https://pay.example.com", "http://pay.example.com", "https://pay.example.com:444"):  # fmt: skip
-            await adapter.call(client, "POST", there + "/")
+        for origin in ("https://pay.example.com", "http://pay.example.com"):
+            await adapter.call(client, "POST", origin + "/")
+        await adapter.call(client, "POST", "https://pay.example.com:444/")
     found = [len(adapter.header(request, "idempotency-key")) for request in inner.requests]
     assert found == [1, 0, 0]
 
@@ -159,9 +145,8 @@ async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer
 
 @pytest.mark.adapters("httpx-family")
 async def test_a_generated_key_is_not_left_on_the_callers_request(adapter, quick):
-    async with adapter.client(
-        [503, 200], policy=NOW, idempotency=IdempotencyKeys(), **quick
-    ) as client:
+    options = {"policy": NOW, "idempotency": IdempotencyKeys()}
+    async with adapter.client([503, 200], **options, **quick) as client:
         request = client.build_request("POST", URL, content=b"A")
         before = list(request.headers.raw)
         response = await adapter.send_on(client, request)

@@ -49,9 +49,8 @@ async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
 
 @pytest.mark.adapters("httpx-family")
 async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
-    inner = adapter.watched(
-        [(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200]
-    )
+    theirs = dict.fromkeys(("Idempotency-Key", "From", "Authorization"), "theirs")
+    inner = adapter.watched([(503, theirs), 200])
     options = {"idempotency": IdempotencyKeys(), "policy": NOW}
     await adapter.once(inner, "POST", **options, **quick)
     first, second = (dict(request.headers) for request in inner.requests)

@@ -13,6 +13,8 @@ from forbear.testing import record
 
 KEY = {"Idempotency-Key": "order-17"}
 BODY = b"0123456789abcdef" * 1024  # 16 kB
+WHOLE = len(BODY), hashlib.sha256(BODY).hexdigest()
+ORDER = {"content": BODY, "headers": KEY}
 
 # Each step, and how often the server executes the request when it arrives once. A repetition would
 # find 200.
@@ -38,17 +40,13 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
         path = f"/orders/{number}"
         server.script(path, fault, 200)
         async with adapter.client(settings=patience(adapter, fault, 0.08), **quick) as client:
-            try:
-                outcome = await adapter.call(client, "POST", server.url + path, content=BODY)
-            except adapter.transport_error as error:
-                outcome = error
-        until = time.monotonic() + 30  # a busy server may be late to see what a client has given up
-        while (
-            not server.requests(path) or server.executed(path) < executed
-        ) and time.monotonic() < until:
+            outcome = await adapter.outcome(client, "POST", server.url + path, content=BODY)
+        expected, until = (1, executed), time.monotonic() + 30
+        # A busy server may be late to see what a client has given up.
+        while (len(server.requests(path)), server.executed(path)) < expected:
+            assert time.monotonic() < until, fault
             time.sleep(0.001)
-        assert len(server.requests(path)) == 1, fault
-        assert server.executed(path) == executed, fault
+        assert (len(server.requests(path)), server.executed(path)) == expected, fault
         assert len(record_of(outcome).attempts) == 1, fault
     assert quick["clock"].sleeps == []
 
@@ -56,21 +54,18 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
 @pytest.mark.smoke
 async def test_a_post_that_was_only_throttled_is_saved(adapter, server, quick):
     policy = RetryPolicy(unexecuted_statuses={429})
-    throttled = ["429;retry-after=0"] * 2
-    server.script("/orders", *throttled, 200)
-    server.script("/lost", *throttled, "reset", 200)
-    server.script("/failed", *throttled, 503, 200)
+    steps = {"/orders": (200,), "/failed": (503, 200), "/lost": ("reset", 200)}
+    outcomes = []
     async with adapter.client(policy=policy, **quick) as client:
-        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY)
-        failed = await adapter.call(client, "POST", server.url + "/failed", content=BODY)
-        with pytest.raises(adapter.transport_error) as caught:
-            await adapter.call(client, "POST", server.url + "/lost", content=BODY)
+        for path, then in steps.items():
+            server.script(path, *["429;retry-after=0"] * 2, *then)
+            outcomes.append(await adapter.outcome(client, "POST", server.url + path, content=BODY))
+    response, failed, lost = outcomes
     assert (response.status_code, failed.status_code) == (200, 503)
-    assert [server.executed(path) for path in ("/orders", "/failed", "/lost")] == [1, 0, 1]
-    assert {each.sha256 for each in server.requests("/orders")} == {
-        hashlib.sha256(BODY).hexdigest()
-    }
-    for ended in (failed, caught.value):
+    assert isinstance(lost, adapter.transport_error)
+    assert [server.executed(path) for path in steps] == [1, 0, 1]
+    assert {each.sha256 for each in server.requests("/orders")} == {WHOLE[1]}
+    for ended in (failed, lost):
         assert record_of(ended).reason is Reason.METHOD_NOT_REPLAYABLE
         assert len(record_of(ended).attempts) == 3
 
@@ -80,9 +75,9 @@ async def test_methods_that_are_not_known_to_be_idempotent_are_sent_once(adapter
     server.script("/orders", *["reset"] * 3)
     async with adapter.client(**quick) as client:
         for method in ("PATCH", "CONNECT-ISH", "LOCK"):
-            with pytest.raises(adapter.transport_error) as caught:
-                await adapter.call(client, method, server.url + "/orders", content=BODY)
-            assert record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
+            error = await adapter.outcome(client, method, server.url + "/orders", content=BODY)
+            assert isinstance(error, adapter.transport_error)
+            assert record_of(error).reason is Reason.METHOD_NOT_REPLAYABLE
     assert len(server.requests("/orders")) == 3
 
 
@@ -104,9 +99,7 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
         path = f"/orders/{number}"
         server.script(path, fault, 200)
         async with adapter.client(settings=patience(adapter, fault), **quick) as client:
-            response = await adapter.call(
-                client, "POST", server.url + path, content=BODY, headers=KEY
-            )
+            response = await adapter.call(client, "POST", server.url + path, **ORDER)
         assert response.status_code == 200, fault
         assert server.executed(path) == 1, fault
         assert [arrival.key for arrival in server.requests(path)] == ["order-17"] * 2, fault
@@ -115,12 +108,9 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
 @pytest.mark.slow
 async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, server):
     server.script("/orders", "200;delay=600")
-    async with adapter.client(
-        settings=adapter.reading_for(0.2), policy=RetryPolicy(backoff=Fixed(0.1), max_attempts=20)
-    ) as client:
-        response = await adapter.call(
-            client, "POST", server.url + "/orders", content=BODY, headers=KEY
-        )
+    policy = RetryPolicy(backoff=Fixed(0.1), max_attempts=20)
+    async with adapter.client(settings=adapter.reading_for(0.2), policy=policy) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", **ORDER)
     assert response.status_code == 200
     assert response.headers["Idempotent-Replayed"] == "true"
     assert server.executed("/orders") == 1
@@ -133,9 +123,7 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
         path = f"/orders/{status}"
         server.script(path, status)
         async with adapter.client(policy=RetryPolicy(max_attempts=4), **quick) as client:
-            response = await adapter.call(
-                client, "POST", server.url + path, content=BODY, headers=KEY
-            )
+            response = await adapter.call(client, "POST", server.url + path, **ORDER)
         assert response.status_code == status
         assert [arrival.key for arrival in server.requests(path)] == ["order-17"] * sends
 
@@ -143,9 +131,7 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
 async def test_replayed_error_is_final(adapter, server, quick):
     server.script("/orders", "500;executes=1")
     async with adapter.client(**quick) as client:
-        response = await adapter.call(
-            client, "POST", server.url + "/orders", content=BODY, headers=KEY
-        )
+        response = await adapter.call(client, "POST", server.url + "/orders", **ORDER)
     assert response.status_code == 500
     assert server.executed("/orders") == 1
     assert len(server.requests("/orders")) == 2  # the 500, and its replay
@@ -154,7 +140,6 @@ async def test_replayed_error_is_final(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick):
-    whole = len(BODY), hashlib.sha256(BODY).hexdigest()
     faults = ["reset", "close", "503", "429;retry-after=0", "garbage", "early:503:1000", "hang"]
     for number, fault in enumerate(faults):
         path = f"/upload/{number}"
@@ -166,7 +151,7 @@ async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick):
         assert len(arrivals) == 3
         complete = [each for each in arrivals if each.body_complete]
         assert complete == (arrivals[2:] if fault.startswith("early") else arrivals)
-        assert {(each.body_bytes, each.sha256) for each in complete} == {whole}
+        assert {(each.body_bytes, each.sha256) for each in complete} == {WHOLE}
         for each in arrivals:
             lines = [value for name, value in each.headers if name.lower() == "content-length"]
             assert lines == [str(len(BODY))]
@@ -190,19 +175,17 @@ async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, ser
     [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "order-17"}, 2)],
 )
 async def test_a_truncated_answer_is_a_failure(adapter, server, quick, method, headers, sent):
-    options = {**adapter.pool_of(1), **quick}
     faults = ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"]
-    async with adapter.client(**options) as client:
+    async with adapter.client(**adapter.pool_of(1), **quick) as client:
         for number, fault in enumerate(faults):
             url = f"{server.url}/{number}"
             server.script(f"/{number}", fault, "200;body=10")
             request = {"content": b"x", "headers": headers}
+            outcome = await adapter.outcome(client, method, url, **request)
             if sent == 2:
-                response = await adapter.call(client, method, url, **request)
-                assert response.content == b"0123456789"
-                assert record_of(response).retries == 1
+                assert outcome.content == b"0123456789"
+                assert record_of(outcome).retries == 1
             else:
-                with pytest.raises(adapter.transport_error):
-                    await adapter.call(client, method, url, **request)
+                assert isinstance(outcome, adapter.transport_error)
             assert adapter.is_idle(client)
             assert len(server.requests(f"/{number}")) == sent
