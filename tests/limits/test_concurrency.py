@@ -38,6 +38,11 @@ class Woken:
         self.times += 1
 
 
+@pytest.fixture
+def limit():
+    return ConcurrencyLimit(start=20)
+
+
 def fill(limit, count, key=A, now=NOW):
     return [Woken(limit, key, now) for _ in range(count)]
 
@@ -100,9 +105,8 @@ def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next):
     assert second.times == 1
 
 
-def test_half_of_start_goes_at_once_and_the_rest_with_time():
+def test_half_of_start_goes_at_once_and_the_rest_with_time(limit):
     """One after the other, because a server that takes a second has said nothing by then."""
-    limit = ConcurrencyLimit(start=20)
     waiting = [one for one in fill(limit, 30) if not one.found]
     assert len(waiting) == 20
     assert limit.ask(waiting[-1].slot, NOW) == pytest.approx(STARTING)
@@ -125,8 +129,7 @@ def test_a_call_that_asks_wakes_those_whose_turn_it_is_and_not_itself():
     assert (first.times, last.times) == (1, 0)
 
 
-def test_a_throttle_takes_three_of_ten_once_per_round_trip():
-    limit = ConcurrencyLimit(start=20)
+def test_a_throttle_takes_three_of_ten_once_per_round_trip(limit):
     sent = fill(limit, 20)
     limit.ask(sent[-1].slot, NOW + STARTING + 1)
     for one in sent[:4]:
@@ -156,8 +159,7 @@ def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once():
     assert seen == [11, 12, 13] + [14] * 15 + [15] * 2
 
 
-def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too():
-    limit = ConcurrencyLimit(start=20)
+def test_good_responses_give_a_new_scope_the_rest_of_its_slots_too(limit):
     for one in [one for one in fill(limit, 30) if one.found][:4]:
         assert limit.in_flight() == 10
         answer(limit, one, NOW, NOW + 0.05)
@@ -178,11 +180,10 @@ def grown(limit, windows, seconds=0.05, now=NOW):
     return int(limit.lowest())
 
 
-def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again():
+def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again(limit):
     """20 were in flight when one was throttled, so 19 fit. Of 14 half of the rest of the way, at
     least one; one by one beyond; then there may be far more than there were.
     """
-    limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 100)
     for number in range(10):
         limit.ask(sent[-1].slot, NOW + STARTING + number)
@@ -196,9 +197,8 @@ def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again():
     assert slots[:10] == [14, 16, 17, 18, 19, 20, 21, 23, 26, 30]
 
 
-def test_a_limit_that_was_proven_to_fit_grows_after_one_window():
+def test_a_limit_that_was_proven_to_fit_grows_after_one_window(limit):
     """15 in flight when one is throttled: 14 fit, and are as many as are left."""
-    limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 15)
     for number in range(5):
         limit.ask(sent[-1].slot, NOW + STARTING + number)
@@ -403,8 +403,7 @@ def test_a_quick_404_is_no_measure_of_how_long_a_response_takes():
     assert observed(limits, None) > before
 
 
-def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here():
-    limit = ConcurrencyLimit(start=20)
+def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here(limit):
     limits = limits_of(concurrency=limit)
     call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
     assert limits.admit(call, NOW) == 0
@@ -415,8 +414,7 @@ def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here():
         assert limit.lowest() == slots
 
 
-def test_a_scope_that_is_not_used_is_forgotten():
-    limit = ConcurrencyLimit(start=20)
+def test_a_scope_that_is_not_used_is_forgotten(limit):
     one = Woken(limit)
     limit.throttled(one.slot, NOW, NOW + 0.1)
     one.slot.free()
@@ -439,8 +437,7 @@ def test_scopes_are_bounded_and_those_in_use_are_kept():
     assert Woken(limit, A).found is False
 
 
-def test_of_the_scopes_the_least_recently_used_are_forgotten():
-    limit = ConcurrencyLimit(start=20)
+def test_of_the_scopes_the_least_recently_used_are_forgotten(limit):
     for key, now in ((A, NOW + 5), ("http://z:80", NOW)):
         one = Woken(limit, key, now)
         limit.throttled(one.slot, now, now + 0.1)

@@ -5,6 +5,8 @@ Who is held when a call asks is in test_limits.py.
 
 from itertools import chain
 
+import pytest
+
 from forbear.addons.cooldown import MOST_KEYS, PACE, Cooldown
 from forbear.limits.scopes import EVERYBODY, credential_of
 
@@ -19,8 +21,12 @@ def a_cooldown(mode="all", random=0.0):
     return Cooldown(mode, lambda: random)
 
 
-def test_the_longest_time_holds():
-    cooldown = a_cooldown()
+@pytest.fixture
+def cooldown():
+    return a_cooldown()
+
+
+def test_the_longest_time_holds(cooldown):
     for seconds, left in [(5.0, 5.0), (2.0, 5.0), (8.0, 8.0)]:
         cooldown.begin(A, EVERYBODY, seconds, NOW)
         assert cooldown.left(A, b"one", NOW) == left
@@ -35,9 +41,8 @@ def test_headers_in_octets_are_the_same_credential():
     assert credential_of([]) != EVERYBODY
 
 
-def test_no_credential_is_kept_and_the_hash_is_salted():
+def test_no_credential_is_kept_and_the_hash_is_salted(cooldown):
     found = credential_of([("Authorization", "Bearer s3cret")])
-    cooldown = a_cooldown()
     cooldown.begin(A, found, 5.0, NOW)
     assert "s3cret" not in repr(cooldown) + str(cooldown._entries)
     code = "from forbear.limits.scopes import credential_of as found\n"
@@ -51,8 +56,7 @@ def test_a_lone_caller_waits_a_millisecond_more_at_most():
     assert 0 <= cooldown.queue(A, EVERYBODY, NOW) <= PACE
 
 
-def test_a_caller_queues_behind_those_of_its_own_credential_and_behind_everybody():
-    cooldown = a_cooldown()
+def test_a_caller_queues_behind_those_of_its_own_credential_and_behind_everybody(cooldown):
     cooldown.begin(A, b"one", 5.0, NOW)
     assert [cooldown.queue(A, b"one", NOW) for _ in range(2)] == [0.0, PACE]
     cooldown.begin(A, EVERYBODY, 5.0, NOW)
@@ -60,15 +64,13 @@ def test_a_caller_queues_behind_those_of_its_own_credential_and_behind_everybody
     assert cooldown.queue(A, b"one", NOW) == 2 * PACE
 
 
-def test_threads_get_different_places():
-    cooldown = a_cooldown()
+def test_threads_get_different_places(cooldown):
     cooldown.begin(A, EVERYBODY, 60.0, NOW)
     places = in_threads(8, lambda n: [cooldown.queue(A, EVERYBODY, NOW) for _ in range(100)])
     assert len(set(chain(*places))) == 800
 
 
-def test_the_keys_kept_are_bounded():
-    cooldown = a_cooldown()
+def test_the_keys_kept_are_bounded(cooldown):
     for number in range(MOST_KEYS + 5):
         cooldown.begin(A, str(number).encode(), 5.0, NOW)
     assert repr(cooldown) == f"<Cooldown all, {MOST_KEYS} held>"

@@ -1,8 +1,5 @@
-"""The part of a fleet budget that one process keeps: what it has borrowed, and what it says of
-itself.
-"""
+"""What one process keeps of a fleet budget: what it has borrowed, and what it says of itself."""
 
-import os
 from math import inf
 
 import httpx
@@ -22,18 +19,19 @@ A, B = "http://a.example:80", "http://b.example:80"
 class Asking(LeasedBudget):
     """A budget that notes for which scope the background was to fetch a lease, and fetches none."""
 
-    def __init__(self, scope="origin", **fallback):
-        fallback = {"ratio": 0.5, "floor_per_second": 0, "burst": 2, **fallback}
-        super().__init__(
-            hinted_cost=0.25,
-            scope=scope,
-            fallback=RetryBudget(**fallback, scope=scope),
-            random=lambda: 0.5,  # a lease lasts 9 s, a refusal is remembered for 0.75 s
-        )
+    def __init__(self, **fallback):
+        local = RetryBudget(**{"ratio": 0.5, "floor_per_second": 0, "burst": 2, **fallback})
+        # With these draws a lease lasts 9 s, and a refusal is remembered for 0.75 s.
+        super().__init__(hinted_cost=0.25, scope="origin", fallback=local, random=lambda: 0.5)
         self.asked = []
 
     def renew_soon(self, scope, now):
         self.asked.append(scope)
+
+
+@pytest.fixture
+def budget():
+    return Asking()
 
 
 def borrow(budget):
@@ -45,10 +43,6 @@ def borrow(budget):
     return report
 
 
-def told(report):
-    return report[2:]
-
-
 def lent(budget, scope, now, size, number=7_000):
     """Let a retry be spent in advance, and a lease repay it."""
     assert budget.spend(scope, 1.0, now)
@@ -57,8 +51,7 @@ def lent(budget, scope, now, size, number=7_000):
     return report
 
 
-def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it():
-    budget = Asking()
+def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it(budget):
     assert budget.spend(A, 1.0, 0.0)
     assert budget.fallback.tokens(A, 0.0) == 2 - 1
     report = borrow(budget)
@@ -70,17 +63,14 @@ def test_the_first_retry_waits_for_nobody_and_the_next_lease_repays_it():
     assert not budget.spend(A, 1.0, 1.0)
 
 
-def test_a_retry_that_is_free_asks_for_nothing():
+def test_a_retry_that_is_free_asks_for_nothing(budget):
     """Such as one to another origin, for a request that no server has seen."""
-    budget = Asking()
     assert budget.spend(A, 0.0, 0.0)
     assert budget.asked == []
 
 
 def test_no_more_is_spent_in_advance_than_the_fallback_holds():
-    """burst 2, and no lease comes: two retries, and then none, however much time the fallback has
-    to fill again. Else an outage would earn each process of a fleet an allowance of its own.
-    """
+    """However long the fallback fills: else an outage would earn each process an allowance."""
     budget = Asking(floor_per_second=1)
     assert [budget.spend(A, 1.0, 0.0) for _ in range(3)] == [True, True, False]
     budget.refuse(borrow(budget))
@@ -89,9 +79,8 @@ def test_no_more_is_spent_in_advance_than_the_fallback_holds():
     assert budget.spend(B, 1.0, 60.0)
 
 
-def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed():
+def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed(budget):
     """Else what an outage has left owing would refuse the first retry after it."""
-    budget = Asking()
     for _ in range(2):
         budget.spend(A, 1.0, 0.0)
     budget.refuse(borrow(budget))
@@ -103,8 +92,7 @@ def test_a_call_that_needs_no_retry_asks_only_for_what_is_owed():
     assert budget.asked == []
 
 
-def test_a_process_that_owes_is_not_quiet():
-    budget = Asking()
+def test_a_process_that_owes_is_not_quiet(budget):
     budget.spend(A, 1.0, 0.0)
     budget.refuse(borrow(budget))
     for now in range(1, 30):
@@ -118,8 +106,7 @@ def test_a_process_that_owes_is_not_quiet():
     assert budget.quiet
 
 
-def test_a_lease_ends():
-    budget = Asking()
+def test_a_lease_ends(budget):
     lent(budget, A, 100.0, size=6)
     assert budget.tokens(A, 108.9) == 5
     assert budget.spend(A, 1.0, 108.9)
@@ -129,8 +116,7 @@ def test_a_lease_ends():
     assert budget.asked == [A]
 
 
-def test_a_refund_never_makes_a_lease_larger():
-    budget = Asking()
+def test_a_refund_never_makes_a_lease_larger(budget):
     budget.refund(A, 1.0)  # nothing was lent
     lent(budget, A, 0.0, size=3)
     assert budget.spend(A, 1.0, 0.0)
@@ -139,9 +125,8 @@ def test_a_refund_never_makes_a_lease_larger():
     assert budget.tokens(A, 0.0) == 3  # the one that was repaid is given back too
 
 
-def test_scopes_are_bounded():
+def test_scopes_are_bounded(budget):
     """The one least recently borrowed for is forgotten."""
-    budget = Asking()
     for n in range(MOST_SCOPES):
         lent(budget, f"http://{n}:80", 0.0, size=3)
     lent(budget, A, 0.0, size=3)
@@ -150,9 +135,8 @@ def test_scopes_are_bounded():
     assert budget.tokens(A, 0.0) == 2
 
 
-def test_a_refusal_is_remembered_for_its_origin():
+def test_a_refusal_is_remembered_for_its_origin(budget):
     """Nothing is asked for and nothing is paid in advance, as long as it is remembered."""
-    budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
     budget.refuse(borrow(budget))
     assert not budget.spend(A, 1.0, 0.7)
@@ -162,9 +146,8 @@ def test_a_refusal_is_remembered_for_its_origin():
     assert budget.asked == [B, A]
 
 
-def test_what_was_asked_twice_is_fetched_once():
+def test_what_was_asked_twice_is_fetched_once(budget):
     """The second request finds the lease renewed, or refused."""
-    budget = Asking()
     assert budget.spend(A, 1.0, 0.0)
     report = borrow(budget)
     budget.spend(A, 1.0, 1.5)  # the first round trip takes so long
@@ -174,9 +157,8 @@ def test_what_was_asked_twice_is_fetched_once():
     assert budget.borrow(B) is None  # nobody has asked
 
 
-def test_a_request_that_was_lost_is_repeated():
+def test_a_request_that_was_lost_is_repeated(budget):
     """An interruption may come between the decision to ask and the asking."""
-    budget = Asking()
     for now in (0.0, 0.5, 1.0):
         budget.spend(A, 0.25, now)
     assert budget.asked == [A, A]
@@ -185,28 +167,27 @@ def test_a_request_that_was_lost_is_repeated():
 def test_a_report_says_what_was_called_and_what_was_left():
     """Each call once: in the report after it, and never in another."""
     budget = Asking(burst=1)
-    assert told(lent(budget, A, 100.0, size=4, number=111_000)) == (0, 0.0, 0.0, 0, 0, 1)
+    assert lent(budget, A, 100.0, size=4, number=111_000)[2:] == (0, 0.0, 0.0, 0, 0, 1)
     assert not budget.quiet
     for now in (100.5, 101.0):
         budget.deposit(A, now)
     budget.deposit(B, 101.0)
     assert budget.spend(A, 2.5, 102.0)
     report = borrow(budget)
-    assert told(report) == (2, 2.0, 0.0, 111_000, 3, 0)  # the lease runs, and is added to
+    assert report[2:] == (2, 2.0, 0.0, 111_000, 3, 0)  # the lease runs, and is added to
     budget.lend(report, 4, 112_000)
     assert budget.tokens(A, 102.0) == 4.5
     assert budget.spend(A, 4.25, 103.0)
-    assert told(borrow(budget)) == (0, 1.0, 0.0, 112_000, 4, 0)
+    assert borrow(budget)[2:] == (0, 1.0, 0.0, 112_000, 4, 0)
     # The one before got no answer; its lease is over.
     assert budget.spend(A, 1.0, 112.0)
-    assert told(borrow(budget)) == (0, 9.0, 0.25, 0, 0, 1)
+    assert borrow(budget)[2:] == (0, 9.0, 0.25, 0, 0, 1)
     assert budget.spend(B, 1.0, 112.0)
-    assert told(borrow(budget)) == (1, 11.0, 0.0, 0, 0, 1)
+    assert borrow(budget)[2:] == (1, 11.0, 0.0, 0, 0, 1)
 
 
-def test_calls_are_counted_while_nothing_is_wrong():
+def test_calls_are_counted_while_nothing_is_wrong(budget):
     """``count_call`` for those that succeed at once, ``deposit`` for any other."""
-    budget = Asking()
     lent(budget, A, 0.0, size=1)
     budget.deposit(A, 9.9)
     assert not budget.quiet
@@ -222,17 +203,14 @@ def test_calls_are_counted_while_nothing_is_wrong():
     assert not budget.quiet
 
 
-def test_the_first_report_does_not_know_since_when_it_counted():
+def test_the_first_report_does_not_know_since_when_it_counted(budget):
     """Infinitely long: whoever keeps the bucket lets none of them count."""
-    budget = Asking()
     budget.count_call()
     budget.spend(A, 1.0, 5.0)
-    assert told(borrow(budget)) == (1, inf, 0.0, 0, 0, 1)
+    assert borrow(budget)[2:] == (1, inf, 0.0, 0, 0, 1)
 
 
-def test_threads_count_together():
-    budget = Asking()
-
+def test_threads_count_together(budget):
     def count(n):
         for _ in range(10_000):
             budget.count_call()
@@ -242,9 +220,8 @@ def test_threads_count_together():
     assert borrow(budget).calls == 40_000
 
 
-def test_a_budget_of_this_process_stands_in():
+def test_a_budget_of_this_process_stands_in(budget):
     """ratio 0.5, burst 2: two retries at once, then one for every two calls."""
-    budget = Asking()
     lent(budget, A, 0.0, size=9)
     assert budget.lose(1.0)
     assert budget.is_lost
@@ -258,8 +235,7 @@ def test_a_budget_of_this_process_stands_in():
     assert budget.tokens(A, 1.0) == 1
 
 
-def test_each_edge_is_reported_once():
-    budget = Asking()
+def test_each_edge_is_reported_once(budget):
     budget.spend(A, 1.0, 0.0)
     report = borrow(budget)
     assert [budget.lose(0.0), budget.lose(0.0)] == [True, False]
@@ -287,20 +263,18 @@ def test_it_is_looked_for_less_and_less_often():
     assert looked == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-def test_what_was_lent_before_is_gone_when_it_is_found():
+def test_what_was_lent_before_is_gone_when_it_is_found(budget):
     """It returned by itself, and calls made meanwhile counted for the fallback."""
-    budget = Asking()
     lent(budget, A, 0.0, size=9)
     budget.lose(1.0)
     for _ in range(10):
         budget.deposit(A, 1.0)
-    assert told(lent(budget, A, 2.0, size=1)) == (0, 0.0, 0.0, 0, 0, 0)
+    assert lent(budget, A, 2.0, size=1)[2:] == (0, 0.0, 0.0, 0, 0, 0)
     assert not budget.is_lost
     assert budget.tokens(A, 2.0) == 1
 
 
-def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it():
-    budget = Asking()
+def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it(budget):
     budget.spend(A, 1.0, 0.0)
     budget.lose(0.0)
     assert budget.borrow(A) is None
@@ -308,9 +282,8 @@ def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it():
     assert budget.borrow(A) is not None
 
 
-def test_a_process_is_quiet_without_its_keeper_too():
+def test_a_process_is_quiet_without_its_keeper_too(budget):
     """Only once the fallback is full, since until then it needs each deposit."""
-    budget = Asking()
     budget.lose(0.0)
     assert budget.spend(A, 1.0, 0.0)
     budget.deposit(A, 60.0)
@@ -323,42 +296,27 @@ def test_a_process_is_quiet_without_its_keeper_too():
     assert budget.tokens(A, 61.0) == 1.5
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_has_borrowed_nothing_and_owes_nothing():
-    """Else a lease would be spent, and calls reported, by both."""
-    budget = Asking()
+def test_a_child_has_borrowed_nothing_and_owes_nothing(budget):
+    """Else a lease would be spent, and calls reported, by both; test_locks.py forks."""
     lent(budget, A, 0.0, size=9)
     budget.deposit(A, 0.0)
-    budget._lock.acquire()  # as by another thread, at the worst moment
-    child = os.fork()
-    if child == 0:
-        try:
-            assert budget.tokens(A, 0.0) == 0
-            budget.count_call()
-            assert budget.spend(A, 1.0, 1.0)
-            assert borrow(budget).calls == 1
-            os._exit(0)
-        finally:
-            os._exit(1)
-    budget._lock.release()
-    assert os.waitpid(child, 0)[1] == 0
-    assert budget.tokens(A, 0.0) == 8
+    budget.after_fork()
+    assert budget.tokens(A, 0.0) == 0
+    budget.count_call()
+    assert budget.spend(A, 1.0, 1.0)
+    assert borrow(budget).calls == 1
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("spend"), st.sampled_from([0.25, 1.0])),
-        st.tuples(st.just("refund"), st.just(1.0)),
-        st.tuples(st.just("fetch"), st.integers(0, 5)),
-        st.tuples(st.just("call"), st.booleans()),
-        st.tuples(st.just("wait"), st.floats(0, 12)),
-    ),
-    max_size=60,
+STEPS = st.one_of(
+    st.tuples(st.just("spend"), st.sampled_from([0.25, 1.0])),
+    st.tuples(st.just("refund"), st.just(1.0)),
+    st.tuples(st.just("fetch"), st.integers(0, 5)),
+    st.tuples(st.just("call"), st.booleans()),
+    st.tuples(st.just("wait"), st.floats(0, 12)),
 )
 
 
-@given(STEPS)
+@given(st.lists(STEPS, max_size=60))
 def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(steps):
     """The keeper's books: lent + owed = spent + left over all reports; calls = calls reported."""
     budget = Asking(burst=2)
@@ -390,21 +348,20 @@ def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(steps
                 borrowed += value
             else:
                 budget.refuse(report)
-        assert 0 <= owed_by(budget) <= 2
+        assert 0 <= of_lease(budget)[1] <= 2
         assert budget.tokens(A, now) >= 0
     assert borrowed == spent + left + balance(budget)
     assert reported + budget._leases[A].calls == calls
 
 
-def owed_by(budget):
+def of_lease(budget):
+    """Tokens borrowed, those of a lease that is over too; and those owed."""
     lease = budget._leases.get(A)
-    return 0.0 if lease is None else lease.owed
+    return (lease.tokens, lease.owed) if lease else (0.0, 0.0)
 
 
 def balance(budget):
-    """Tokens borrowed, those of a lease that is over too, less what is owed."""
-    lease = budget._leases.get(A)
-    return 0.0 if lease is None else lease.tokens - lease.owed
+    return of_lease(budget)[0] - of_lease(budget)[1]
 
 
 WAYS = {
@@ -417,9 +374,8 @@ WAYS = {
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
-def test_every_call_is_counted_once(options):
+def test_every_call_is_counted_once(budget, options):
     """Whether it may go straight through or not, in a block or outside."""
-    budget = Asking()
     inner = httpx.MockTransport(lambda request: httpx.Response(200))
     with httpx.Client(transport=RetryTransport(inner, budget=budget, **options)) as client:
         for n in range(10):

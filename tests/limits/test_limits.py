@@ -25,6 +25,11 @@ CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.H
 NOW = 1_000.0
 
 
+@pytest.fixture
+def gate():
+    return RetryGate()
+
+
 def a_budget(**fields):
     return RetryBudget(**{"ratio": 0, "floor_per_second": 0, "burst": 20, **fields})
 
@@ -426,9 +431,8 @@ class Taken:
         self.is_taken = False
 
 
-def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure():
+def test_a_retry_that_fails_while_others_are_answered_is_the_calls_own_failure(gate):
     """Of 3.9 tokens two first attempts cost 2; two retries would leave an unhealthy origin."""
-    gate = RetryGate()
     limits = limits_of(gate=gate)
     calls = [told(limits, answer(503)) for _ in range(2)]
     for call in calls:
@@ -459,8 +463,7 @@ def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_ser
     assert not gate.is_healthy(A)
 
 
-def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too():
-    gate = RetryGate()
+def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too(gate):
     gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     limits = limits_of(gate=gate, breaker=opened())
     call, now, asks = a_call(limits), NOW, []
@@ -471,9 +474,8 @@ def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too():
     assert (wait, asks) == (None, [0.5] * 6 + [0.25])
 
 
-def test_a_half_open_circuit_lets_a_held_call_be_its_probe():
+def test_a_half_open_circuit_lets_a_held_call_be_its_probe(gate):
     """After a second, and not when the gate would send one: four seconds after a timeout."""
-    gate = RetryGate()
     gate.bad(A, NOW, sent_at=NOW, weight=3.0, is_timeout=True)
     limits = limits_of(gate=gate, breaker=opened(open_for=1.0))
     call = a_call(limits)
@@ -482,8 +484,7 @@ def test_a_half_open_circuit_lets_a_held_call_be_its_probe():
     assert limits.admit(call, NOW + 1.0) == 0.0
 
 
-def test_a_held_call_that_finds_no_slot_is_refused_for_that():
-    gate = RetryGate()
+def test_a_held_call_that_finds_no_slot_is_refused_for_that(gate):
     gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     bulkhead = forbear.ConcurrencyLimit(1, adaptive=False, max_waiting=0)
     limits = limits_of(gate=gate, concurrency=bulkhead)
@@ -494,8 +495,7 @@ def test_a_held_call_that_finds_no_slot_is_refused_for_that():
     assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
 
 
-def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent():
-    gate = RetryGate()
+def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent(gate):
     breaker = CircuitBreaker(1, failure_rate=None)
     limits = limits_of(gate=gate, breaker=breaker, origins=Origins([A, B, C]))
     call = told(limits, None)
@@ -511,10 +511,9 @@ def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent():
 @pytest.mark.parametrize(
     ("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)], ids=["in time", "late", "over"]
 )
-def test_a_held_call_whose_probe_another_has_taken_is_held_again(at, asks_in):
+def test_a_held_call_whose_probe_another_has_taken_is_held_again(gate, at, asks_in):
     """Until its patience is over after 10 s, and no longer."""
 
-    gate = RetryGate()
     for _ in range(3):
         gate.bad(A, NOW, sent_at=NOW, weight=1.0)
     limits = limits_of(gate=gate, breaker=Taken())

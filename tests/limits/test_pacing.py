@@ -69,6 +69,11 @@ def test_what_servers_show(lines, found):
     assert read_quotas(raw, lambda: UTC) == tuple(found)
 
 
+@pytest.fixture
+def pacing():
+    return Pacing()
+
+
 def shown(pacing, left, seconds, now=NOW, limit=100):
     pacing.learn(A, [Quota("requests", left, seconds, limit, 10)], now, now)
 
@@ -129,33 +134,29 @@ def test_those_who_wait_go_at_once_if_all_of_them_fit():
     assert sent_at(pacing, 8, NOW + 10)[-1] < 5 * ASKS_AGAIN
 
 
-def test_what_grows_again_holds_nobody():
-    pacing = Pacing()
+def test_what_grows_again_holds_nobody(pacing):
     shown(pacing, 0, 10)
     assert all(wait > 0 for wait in ask(pacing, 5))
     shown(pacing, 90, 10, NOW + 1)
     assert ask(pacing, 5, NOW + 1) == [0.0] * 5
 
 
-def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down():
-    for is_exact, waits in ((True, 0), (False, 1)):
-        pacing = Pacing()
-        pacing.learn(A, [Quota("q", 0, 10, 100, 10, is_exact=is_exact)], NOW, NOW)
-        assert (ask(pacing, 1, NOW + 10.5)[0] > 0) is bool(waits)
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_time_in_milliseconds_is_exact_and_one_in_seconds_was_rounded_down(pacing, is_exact):
+    pacing.learn(A, [Quota("q", 0, 10, 100, 10, is_exact=is_exact)], NOW, NOW)
+    assert (ask(pacing, 1, NOW + 10.5)[0] > 0) is not is_exact
 
 
 @pytest.mark.parametrize(("seconds", "is_another"), [(11, False), (13, True)])
-def test_a_window_that_ends_much_later_is_another_one(seconds, is_another):
+def test_a_window_that_ends_much_later_is_another_one(pacing, seconds, is_another):
     """A difference of two seconds is rounding."""
-    pacing = Pacing()
     shown(pacing, 0, 10)
     shown(pacing, 0, seconds)
     assert (ask(pacing, 1, NOW + 10 + ROUNDING)[0] > 0) is is_another
 
 
-def test_the_last_second_of_a_window_counts_too_and_begins_none():
+def test_the_last_second_of_a_window_counts_too_and_begins_none(pacing):
     """Rounded down it is 0 s, which as a new window would hold everybody for ever."""
-    pacing = Pacing()
     shown(pacing, 0, 0)
     assert ask(pacing, 1) == [0.0]
     shown(pacing, 50, 1)
@@ -164,9 +165,8 @@ def test_the_last_second_of_a_window_counts_too_and_begins_none():
     assert ask(pacing, 1, NOW + ROUNDING + 1) == [0.0]
 
 
-def test_who_comes_now_leaves_room_for_those_who_wait():
+def test_who_comes_now_leaves_room_for_those_who_wait(pacing):
     """They sleep while the window is filled again, and would find it used up."""
-    pacing = Pacing()
     shown(pacing, 0, 10)
     waiting = [Turn(NOW) for _ in range(20)]
     assert all(pacing.turn(turn, A, 60.0, NOW) for turn in waiting)
@@ -175,8 +175,7 @@ def test_who_comes_now_leaves_room_for_those_who_wait():
     assert [pacing.turn(turn, A, 60.0, NOW + 10) for turn in waiting[:10]] == [0.0] * 10
 
 
-def test_the_tightest_quota_counts():
-    pacing = Pacing()
+def test_the_tightest_quota_counts(pacing):
     quotas = [Quota("requests", 90, 10, 100, None), Quota("tokens", 0, 10, 1000, None)]
     pacing.learn(A, quotas, NOW, NOW)
     assert ask(pacing, 1)[0] > 0
@@ -245,9 +244,8 @@ def test_a_call_that_is_over_leaves_its_share_to_the_next():
     assert pacing.waiting() == 0
 
 
-def test_a_window_longer_than_a_call_may_wait_holds_nobody():
+def test_a_window_longer_than_a_call_may_wait_holds_nobody(pacing):
     """It would wait in vain: the server says what becomes of it."""
-    pacing = Pacing()
     shown(pacing, 0, 3_000)
     assert ask(pacing, 3, longest=60.0) == [0.0] * 3
 
@@ -330,8 +328,7 @@ def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothi
     assert limits.admit(hooked, NOW) == 0
 
 
-def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew():
-    pacing = Pacing()
+def test_the_scopes_used_last_are_kept_and_a_forked_child_begins_anew(pacing):
     for number in (*range(1_024), 0, 1_024):
         quota = Quota("requests", 0, 10, 100, 10)
         pacing.learn(f"http://{number}:80", [quota], NOW, NOW)
