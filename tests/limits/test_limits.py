@@ -86,6 +86,16 @@ def refusal(ask, *arguments, **options):
     return caught.value.reason, caught.value.send, caught.value.retry_after
 
 
+def a_held_call(limits, until=10.0, ready_in=0.0, **fields):
+    """A call that is held, because its origin is unhealthy."""
+    gate = limits.gate
+    if gate.is_healthy(A):
+        gate.bad(A, NOW, sent_at=NOW, weight=3.0)
+    call = a_call(limits, **fields)
+    call.hold = gate.hold(A, NOW, ready_at=NOW + ready_in, until=NOW + until)
+    return call
+
+
 def opened(**fields):
     """A breaker that is open for A, for 10 s from NOW."""
     breaker = CircuitBreaker(1, **{"failure_rate": None, "open_for": 10.0, **fields})
@@ -160,11 +170,8 @@ def test_which_answers_are_trouble(failure, counts):
 def test_an_open_circuit_refuses_a_call_before_it_deposits():
     budget = a_budget(ratio=1)
     assert budget.spend(A, 10, NOW)
-    assert refusal(begun, limits_of(budget=budget, breaker=opened()), now=NOW + 4) == (
-        Reason.CIRCUIT_OPEN,
-        False,
-        6.0,
-    )
+    refused = refusal(begun, limits_of(budget=budget, breaker=opened()), now=NOW + 4)
+    assert refused == (Reason.CIRCUIT_OPEN, False, 6.0)
     assert budget.tokens(A, NOW) == 10
 
 
@@ -241,17 +248,6 @@ def test_retries_only():
     call, delay = begun(limits)
     assert (delay, limits.admit(call, NOW)) == (0.0, 0.0)
     assert planned(sent(call, RESET, NOW + 1), RESET, NOW + 1) == (4.0, "cooldown")
-
-
-def test_a_call_that_would_wait_too_long_is_told_at_once():
-    limits = limits_of(cooldown="all")
-    told(limits, answer(503, 30.0))
-    assert refusal(begun, limits, now=NOW + 5, max_retry_after=10.0) == (
-        Reason.RETRY_AFTER_TOO_LONG,
-        False,
-        25.0,
-    )
-    assert held(limits, now=NOW + 20, max_retry_after=10.0) == 10.0
 
 
 def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid():
@@ -364,11 +360,8 @@ def test_an_origin_whose_circuit_is_open_is_passed_over():
 def test_if_all_circuits_are_open_a_call_is_refused_for_the_shortest_time():
     breaker = opened(open_for=40.0)
     breaker.record(B, failed=True, sent_at=NOW - 9, now=NOW - 9)
-    assert refusal(begun, limits_of(breaker=breaker, origins=Origins([A, B]))) == (
-        Reason.CIRCUIT_OPEN,
-        False,
-        31.0,
-    )
+    refused = refusal(begun, limits_of(breaker=breaker, origins=Origins([A, B])))
+    assert refused == (Reason.CIRCUIT_OPEN, False, 31.0)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 120.0])
@@ -464,10 +457,8 @@ def test_a_users_scope_has_a_health_of_its_own_and_a_failover_counts_for_the_ser
 
 
 def test_time_in_which_a_circuit_is_open_is_a_held_calls_patience_too(gate):
-    gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     limits = limits_of(gate=gate, breaker=opened())
-    call, now, asks = a_call(limits), NOW, []
-    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 3.25)
+    call, now, asks = a_held_call(limits, until=3.25), NOW, []
     while wait := limits.admit(call, now):
         asks.append(wait)
         now += wait
@@ -478,19 +469,16 @@ def test_a_half_open_circuit_lets_a_held_call_be_its_probe(gate):
     """After a second, and not when the gate would send one: four seconds after a timeout."""
     gate.bad(A, NOW, sent_at=NOW, weight=3.0, is_timeout=True)
     limits = limits_of(gate=gate, breaker=opened(open_for=1.0))
-    call = a_call(limits)
-    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    call = a_held_call(limits)
     assert limits.admit(call, NOW + 0.75) == 0.25
     assert limits.admit(call, NOW + 1.0) == 0.0
 
 
 def test_a_held_call_that_finds_no_slot_is_refused_for_that(gate):
-    gate.bad(A, NOW, sent_at=NOW, weight=3.0)
     bulkhead = forbear.ConcurrencyLimit(1, adaptive=False, max_waiting=0)
     limits = limits_of(gate=gate, concurrency=bulkhead)
     assert limits.admit(a_call(limits), NOW) == 0
-    call = a_call(limits)
-    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    call = a_held_call(limits)
     assert limits.admit(call, NOW + 0.5) == pytest.approx(0.1), "no probe is due before NOW + 1"
     assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
 
@@ -513,12 +501,8 @@ def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent(gate):
 )
 def test_a_held_call_whose_probe_another_has_taken_is_held_again(gate, at, asks_in):
     """Until its patience is over after 10 s, and no longer."""
-
-    for _ in range(3):
-        gate.bad(A, NOW, sent_at=NOW, weight=1.0)
     limits = limits_of(gate=gate, breaker=Taken())
-    call = a_call(limits)
-    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    call = a_held_call(limits)
     call.hold.ask_at = NOW + at  # it was not frozen
     if asks_in is None:  # it was let go in time, but the machine slept
         gate.turn(call.hold, NOW, lambda: 0.0, probe_is_due=True)
@@ -531,27 +515,21 @@ def test_a_held_call_whose_probe_another_has_taken_is_held_again(gate, at, asks_
     assert gate.held() == 0
 
 
-def test_a_probe_that_was_put_back_twice_uses_its_patience_once():
+def test_a_probe_that_was_put_back_twice_uses_its_patience_once(gate):
     """A policy that waits for longer than by default: a probe uses up no attempt, when it is sent."""
-    gate, breaker = RetryGate(), Taken()
-    for _ in range(3):
-        gate.bad(A, NOW, sent_at=NOW, weight=1.0)
+    breaker = Taken()
     limits = limits_of(gate=gate, breaker=breaker)
-    call = a_call(limits, patience=60.0, max_attempts=5)
-    call.hold = gate.hold(A, NOW, ready_at=NOW + 2, until=NOW + 60)
+    call = a_held_call(limits, 60.0, ready_in=2.0, patience=60.0, max_attempts=5)
+
+    def used():
+        patience_used = observed(gate, call).patience_used
+        return call.most_attempts, call.progress.off_schedule, patience_used
+
     assert [limits.admit(call, NOW + at) for at in (2.0, 4.0)] == [0.5, 0.5]
-    assert (call.most_attempts, call.progress.off_schedule, observed(gate, call).patience_used) == (
-        5,
-        0,
-        0.0,
-    )
+    assert used() == (5, 0, 0.0)
     breaker.is_taken = False
     assert limits.admit(call, NOW + 8) == 0.0
-    assert (call.most_attempts, call.progress.off_schedule, observed(gate, call).patience_used) == (
-        6,
-        1,
-        2.0,
-    )
+    assert used() == (6, 1, 2.0)
 
 
 def test_repr_shows_the_parts():
