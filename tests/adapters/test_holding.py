@@ -5,20 +5,21 @@ and 3 s; three responses of 503 leave no token; a held call asks every 0.3 s; th
 2 s after the third attempt, the next ones 4 and 8 s later.
 """
 
-import threading
 import time
+from functools import partial
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from forbear import Exponential, Fixed, Reason, RetryGate, RetryPolicy, record_of
+from forbear.testing import record
 
 from ..lanes import ORIGIN, URL
+from ..lanes.lane import run_at_once
+from ..threads import in_threads
 
 one_lane = pytest.mark.adapters("httpx", "sync")
-
-
 PATIENT = RetryPolicy(max_attempts=9, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 
 
@@ -34,12 +35,11 @@ def gate():
 @pytest.mark.smoke
 async def test_a_call_is_held_until_its_probe_is_due(adapter, quick, gate):
     response = await adapter.once([503, 503, 503, 200], gate=gate, **quick)
+    found, waits = record_of(response), [0.025, 0.75, 2.0]
     assert response.status_code == 200
     # One for each wait, not for each time it asked.
-    assert quick["clock"].sleeps == pytest.approx([0.025, 0.75, 2.0])
-    found = record_of(response)
-    assert found.held == pytest.approx(0.5)
-    assert found.waits == pytest.approx((0.025, 0.75, 2.0))
+    assert quick["clock"].sleeps == pytest.approx(waits)
+    assert [found.held, *found.waits] == pytest.approx([0.5, *waits])
     assert "held for 0.5 s" in str(found)
     assert gate.held() == 0
 
@@ -53,8 +53,8 @@ async def test_patience_ends_with_the_calls_own_last_answer(adapter, quick, gate
     clock, began = quick["clock"], quick["clock"].monotonic()
     inner = adapter.watched([(503, {}, b"sorry")])
     async with adapter.client(inner, policy=PATIENT, gate=gate, **quick) as client:
-        response = await adapter.open(client, "GET", URL)
-        assert await adapter.read(response) == b"sorry"
+        response = await adapter.download(client, URL)
+        assert response.content == b"sorry"
         await adapter.close(response)
     assert clock.monotonic() - began == pytest.approx(13.0)
     assert len(inner.requests) == 4
@@ -80,21 +80,20 @@ async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
 
 
 async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, gate):
-    policy, random = RetryPolicy(backoff=Fixed(0)), {"random": lambda: 0.5}
+    options = {"policy": RetryPolicy(backoff=Fixed(0)), "gate": gate, "random": lambda: 0.5}
     for chunked in (0, 1):
         server.script(f"/{chunked}", f"503;body=200000;chunked={chunked}", 200)
-        url = f"{server.url}/{chunked}"
-        options = {"policy": policy, "gate": gate, **random, **adapter.pool_of(1)}
+        url, options = f"{server.url}/{chunked}", {**options, **adapter.pool_of(1)}
         async with adapter.client(**options) as client:
             make_unwell(gate, time.monotonic(), server.url)
-            response = await adapter.open(client, "GET", url)
-            assert len(await adapter.read(response)) == 200_000
+            response = await adapter.download(client, url)
+            assert len(response.content) == 200_000
             await adapter.close(response)
             assert (await adapter.call(client, "GET", url)).status_code == 200
             assert adapter.is_idle(client)
         found = record_of(response)
-        assert (found.reason, len(found.attempts)) == (Reason.ORIGIN_UNHEALTHY, 1)
-        assert found.waits == ()
+        expected = (Reason.ORIGIN_UNHEALTHY, 1, ())
+        assert (found.reason, len(found.attempts), found.waits) == expected
         assert gate.held() == 0
 
 
@@ -104,38 +103,9 @@ async def test_close_ends_a_held_call_with_its_own_answer(adapter, gate, closing
     inner = adapter.watched([(503, {}, b"sorry")])
     policy = RetryPolicy(backoff=Fixed(0))
     async with adapter.client(inner, policy=policy, gate=gate) as client:
-        found = []
-
-        async def hold(n):
-            found.append(await adapter.call(client, "GET", URL))
-
-        async def end(n):
-            while gate.held() == 0:
-                await anyio.sleep(0.01)
-            await getattr(adapter, closing)(client)
-
-        async def either(n):
-            await (hold, end)[n](n)
-
-        if adapter.is_async:
-            await adapter.together(2, either)
-        else:
-            await hold_and_shut(getattr(adapter, closing)(client), gate, hold)
+        found = await close_while(client, adapter, gate.held, closing=closing)
     assert (found[0].status_code, found[0].content) == (503, b"sorry")
     assert gate.held() == 0
-
-
-async def hold_and_shut(coroutine, gate, hold):
-    def shut():
-        while gate.held() == 0:
-            time.sleep(0.01)
-        with pytest.raises(StopIteration):
-            coroutine.send(None)
-
-    thread = threading.Thread(target=shut)
-    thread.start()
-    await hold(0)
-    thread.join()
 
 
 @pytest.mark.smoke("async")
@@ -157,38 +127,26 @@ async def test_first_attempts_are_never_held(adapter, quick, gate):
 LONG = RetryPolicy(backoff=Fixed(60))  # of real time
 
 
-async def close_while_waiting(adapter, client, waiting, calls=1, closing="shut"):
-    """Begin calls, close the transport once all of them wait; return how each ended."""
+async def close_while(client, adapter, is_waiting, closing="shut"):
+    """Begin a call, close the transport once it waits; return how it ended."""
     ended, close_it = [], getattr(adapter, closing)
 
     async def call(n):
-        try:
-            ended.append(await adapter.call(client, "GET", URL))
-        except adapter.transport_error as error:
-            ended.append(error)
+        ended.append(await adapter.outcome(client))
 
     async def close():
-        while len(waiting) < calls:
+        while not is_waiting():
             await anyio.sleep(0.001)
         if adapter.is_async:
             await close_it(client)
-            return
-        await anyio.to_thread.run_sync(in_thread, close_it(client))
+        else:
+            await anyio.to_thread.run_sync(run_at_once, close_it(client))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(close)
-            group.start_soon(adapter.together, calls, call)
+            group.start_soon(adapter.together, 1, call)
     return ended
-
-
-def in_thread(coroutine):
-    with pytest.raises(StopIteration):  # nothing in it suspends
-        coroutine.send(None)
-
-
-def note_waits(waiting):
-    return [lambda event: waiting.append(event) if event.name == "retry_scheduled" else None]
 
 
 @pytest.mark.smoke
@@ -196,34 +154,27 @@ def note_waits(waiting):
 async def test_a_call_waiting_after_an_answer_raises(adapter, budget, elapsed, closing):
     if (adapter.name, closing) == ("aiohttp", "close"):
         return  # its session wakes nobody: test_aiohttp.py
-    inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
-    async with adapter.client(
-        inner, policy=LONG, budget=budget, on_event=note_waits(waiting)
-    ) as client:
+    inner, events = adapter.watched([(503, {}, b"sorry"), 200]), record()
+    async with adapter.client(inner, policy=LONG, budget=budget, on_event=[events]) as client:
         elapsed()
-        (error,) = await close_while_waiting(adapter, client, waiting, closing=closing)
+        (error,) = await close_while(
+            client, adapter, lambda: events.named("retry_scheduled"), closing
+        )
         assert elapsed() < 30
     assert isinstance(error, adapter.transport_error)
     assert record_of(error).reasons == ("503",)
-    assert len(inner.requests) == 1
-    assert inner.closings == [1]
+    assert (len(inner.requests), inner.closings) == (1, [1])
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
 async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter, elapsed):
     def closes(event):
         if event.name == "retry_scheduled":
-            if adapter.is_async:
-                in_thread(adapter.shut(client))
-                return
-            thread = threading.Thread(target=in_thread, args=(adapter.shut(client),))
-            thread.start()
-            thread.join()
+            shut = partial(run_at_once, adapter.shut(client))
+            shut() if adapter.is_async else in_threads(1, lambda n: shut())
 
     async with adapter.client([503, 200], policy=LONG, on_event=[closes]) as client:
-        elapsed()
-        with pytest.raises(adapter.transport_error):
-            await adapter.call(client, "GET", URL)
+        assert isinstance(await adapter.outcome(client), adapter.transport_error)
         assert elapsed() < 30
 
 
