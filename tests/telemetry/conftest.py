@@ -1,7 +1,5 @@
 """What tests of telemetry share: numbers looked up in a registry, spans, a download that breaks."""
 
-from typing import Any
-
 import pytest
 from opentelemetry import context
 from opentelemetry.sdk.trace import TracerProvider
@@ -22,32 +20,13 @@ def nobody() -> str:
 
 
 @pytest.fixture
-def series() -> Any:
-    """A function: the samples of a metric in a registry, by the values of the given labels."""
-
-    def read(registry: Any, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        found: dict[tuple[str, ...], float] = {}
-        for family in registry.collect():
-            for sample in family.samples:
-                if sample.name == name:
-                    key = tuple(sample.labels[label] for label in labels)
-                    assert key not in found, "the labels asked for do not tell the samples apart"
-                    found[key] = sample.value
-        return found
-
-    return read
-
-
-@pytest.fixture
 def download(server):
-    """A function: the address of a large file whose connection breaks in the middle, once
-    ``failures`` have been answered. Requests for the rest get ``answers``.
-    """
+    """A function: the address of a large file that breaks off; ``answers`` are for the rest."""
 
-    def serve(*answers, failures=()):
+    def serve(*answers):
         of_it = ";body=320000;etag=v1"
         rest = [f"200{of_it}" if status == 206 else status for status in answers]
-        server.script("/file", *failures, f"cut:160000{of_it}", *rest)
+        server.script("/file", f"cut:160000{of_it}", *rest)
         return f"{server.url}/file"
 
     return serve
@@ -103,6 +82,16 @@ def metrics(registry):
 
 
 @pytest.fixture
-def counted(registry, metrics, series):
+def counted(registry):
     """A function: the counts of a metric, by the values of the given labels."""
-    return lambda name, *labels: series(registry, f"forbear_{name}", *labels)
+
+    def read(name, *labels):
+        found = {}
+        for sample in (each for family in registry.collect() for each in family.samples):
+            if sample.name == f"forbear_{name}":
+                key = " ".join(sample.labels[label] for label in labels)
+                assert key not in found, "the labels asked for do not tell the samples apart"
+                found[key] = sample.value
+        return found
+
+    return read

@@ -2,8 +2,6 @@
 
 import logging
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -22,6 +20,8 @@ from forbear.limits import renew
 from forbear.limits.limits import Limits
 from forbear.testing import FakeClock, ScriptedTransport, record
 
+from ..processes import python
+
 ROOT = Path(__file__).parent.parent.parent
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 ONCE = POLICY.replace(max_attempts=1)
@@ -36,45 +36,33 @@ def lines(caplog):
 
     def read(*names):
         found = []
-        for entry in caplog.records:
-            if entry.name.startswith("forbear"):
-                fields = {
-                    key.removeprefix("forbear."): value
-                    for key, value in vars(entry).items()
-                    if "." in key
-                }
-                name = fields.pop("event")
-                if not names or name in names:
-                    found.append((entry.levelname, name, fields))
+        for entry in (each for each in caplog.records if each.name.startswith("forbear")):
+            named = [pair for pair in vars(entry).items() if "." in pair[0]]
+            fields = {key.removeprefix("forbear."): value for key, value in named}
+            name = fields.pop("event")
+            if not names or name in names:
+                found.append((entry.levelname, name, fields))
         return found
 
     return read
 
 
-def scripted(*steps, policy=POLICY, **options):
-    options = {"clock": FakeClock(), "name": "orders", "gate": None, **options}
-    return httpx.Client(
-        transport=RetryTransport(ScriptedTransport(steps), policy=policy, **options)
-    )
+def scripted(*steps, **options):
+    options = {"policy": POLICY, "clock": FakeClock(), "name": "orders", "gate": None, **options}
+    return httpx.Client(transport=RetryTransport(ScriptedTransport(steps), **options))
 
 
 def chosen(fields, *names):
     return tuple(fields[name] for name in names)
 
 
-# --- calls ------------------------------------------------------------------------------------
-
-
 @pytest.mark.smoke
 def test_a_call_that_succeeds_in_the_end(adapter, server, lines):
     server.script("/", 503, 200)
     adapter.calls(("GET", server.url), policy=POLICY, name="orders")
-    assert [found[:2] for found in lines()] == [
-        ("DEBUG", "attempt_failed"),
-        ("INFO", "retry_scheduled"),
-        ("INFO", "succeeded_after_retry"),
-    ]
-    _, scheduled, succeeded = (fields for _, _, fields in lines())
+    levels, names, (_, scheduled, succeeded) = zip(*lines(), strict=True)
+    assert levels == ("DEBUG", "INFO", "INFO")
+    assert names == ("attempt_failed", "retry_scheduled", "succeeded_after_retry")
     host = server.url.removeprefix("http://")
     assert chosen(scheduled, "client", "host", "method") == ("orders", host, "GET")
     assert scheduled["origin"] == server.url  # the origin and no more
@@ -86,11 +74,14 @@ def test_a_call_that_succeeds_in_the_end(adapter, server, lines):
     assert len({fields["request_id"] for _, _, fields in lines()}) == 1
 
 
-def test_a_refusal_says_which_wait_was_wanted(lines):
+def test_a_refusal_says_why_and_which_wait_was_wanted(lines):
+    """A call that may be sent once gives no retries up."""
     scripted((503, {"Retry-After": "3600"})).get("http://api.test/")
-    ((level, _, fields),) = lines("gave_up")
-    assert level == "WARNING"
-    assert chosen(fields, "reason", "wanted_delay") == ("retry-after-too-long", 3600)
+    scripted(503, policy=RetryPolicy.disabled()).get("http://api.test/")
+    levels, _, found = zip(*lines("gave_up"), strict=True)
+    assert levels == ("WARNING", "INFO")
+    assert chosen(found[0], "reason", "wanted_delay") == ("retry-after-too-long", 3600)
+    assert found[1]["reason"] == "attempts-exhausted"
 
 
 @pytest.mark.parametrize(
@@ -101,18 +92,15 @@ def test_a_refusal_says_which_wait_was_wanted(lines):
     ],
 )
 def test_a_call_that_is_held(patience, cause, held_for, last, sentence, lines, caplog):
-    """Sent at 0, 0.01 and 0.02 s, ready at 0.03 s. Failures so close together are one finding: the
-    first probe is due a second after the third sending. Patience begins when it is ready.
+    """Sent at 0, 0.01 and 0.02 s, ready at 0.03 s, when patience begins. Failures so close together
+    are one finding: the first probe is due a second after the third sending.
     """
     policy = POLICY.replace(patience=patience, max_attempts=4)
     options = {"policy": policy, "random": lambda: 0.5}
     scripted(503, 503, 503, 200, gate=RetryGate(), **options).get("http://api.test/")
     told = lines("retry_scheduled", "released", "succeeded_after_retry", "gave_up")
-    assert [(level, name) for level, name, _ in told] == [
-        *[("INFO", "retry_scheduled")] * 3,
-        ("INFO", "released"),
-        last,
-    ]
+    waits = [("INFO", "retry_scheduled")] * 3
+    assert [(level, name) for level, name, _ in told] == [*waits, ("INFO", "released"), last]
     first, second, third, released, end = (fields for _, _, fields in told)
     assert [first["held"], second["held"], third["held"]] == [0.0, 0.0, pytest.approx(patience)]
     assert set(released) >= OF_A_CALL | {"elapsed"}
@@ -137,14 +125,12 @@ def test_a_circuit_tells_of_its_edges(lines):
             client.get("http://api.test/")
     clock.advance(30)
     client.get("http://api.test/")
-    edges = lines("circuit_transition")
-    assert [(level, *chosen(fields, "from_state", "to_state")) for level, _, fields in edges] == [
-        ("WARNING", "closed", "open"),
-        ("INFO", "open", "half_open"),
-        ("INFO", "half_open", "closed"),
-    ]
-    assert chosen(edges[0][2], "client", "host", "failures") == ("orders", "api.test", 2)
-    assert chosen(edges[0][2], "failure_ratio", "open_for") == (None, 30)
+    levels, _, edges = zip(*lines("circuit_transition"), strict=True)
+    assert levels == ("WARNING", "INFO", "INFO")
+    states = [chosen(fields, "from_state", "to_state") for fields in edges]
+    assert states == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
+    assert chosen(edges[0], "client", "host", "failures") == ("orders", "api.test", 2)
+    assert chosen(edges[0], "failure_ratio", "open_for") == (None, 30)
     refused = [level for level, _, fields in lines("gave_up") if fields["reason"] == "circuit-open"]
     assert refused == ["DEBUG"] * 3  # an open circuit was told of when it opened
 
@@ -154,22 +140,16 @@ def test_a_resumed_download(lines):
     call = Call(POLICY, Request("GET", "https://cdn.test:443", []), Limits(), 0.0, 4)
     EventLog("files", []).emit(RESUME, (), call, 65536, 100_000, "failed")
     ((level, _, fields),) = lines("resume")
-    assert (level, *chosen(fields, "offset", "total", "result")) == (
-        "INFO",
-        65536,
-        100_000,
-        "failed",
-    )
+    assert level == "INFO"
+    assert chosen(fields, "offset", "total", "result") == (65536, 100_000, "failed")
 
 
 NO_LOGGING = """
 import httpx
-from forbear import Fixed, RetryPolicy
 from forbear.httpx import RetryTransport
-from forbear.testing import ScriptedTransport
+from forbear.testing import FakeClock, ScriptedTransport
 
-inner = ScriptedTransport([503])
-client = httpx.Client(transport=RetryTransport(inner, policy=RetryPolicy(backoff=Fixed(0))))
+client = httpx.Client(transport=RetryTransport(ScriptedTransport([503]), clock=FakeClock()))
 print(client.get("http://a.test/").status_code)
 """
 
@@ -177,8 +157,7 @@ print(client.get("http://a.test/").status_code)
 @pytest.mark.slow
 def test_without_logging_nothing_is_printed():
     """Python prints warnings of loggers that have no handler to standard error."""
-    done = subprocess.run([sys.executable, "-c", NO_LOGGING], capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == ("503", "")
+    assert python(NO_LOGGING) == "503"
 
 
 def test_every_reason_has_a_level(lines):
@@ -210,15 +189,6 @@ def test_a_forked_child_begins_its_own_log(caplog):
     assert not any(one is old for one in vars(tell).values() for old in changed)
 
 
-def test_a_call_that_may_be_sent_once_gives_no_retries_up(lines):
-    scripted(503, policy=RetryPolicy.disabled()).get("http://api.test/")
-    ((level, _, fields),) = lines("gave_up")
-    assert (level, fields["reason"]) == ("INFO", "attempts-exhausted")
-
-
-# --- told on the edge -------------------------------------------------------------------------
-
-
 def test_an_exhausted_budget_is_told_of_once(lines):
     """One token, which the first call takes; three calls are refused; a minute brings one back."""
     clock, events = FakeClock(), record()
@@ -227,16 +197,12 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     for _ in range(4):
         client.get("http://api.test/")
     clock.advance(60)
-    client.get("http://api.test/")
-    client.get("http://api.test/")
+    for _ in range(2):
+        client.get("http://api.test/")
     (level, _, fields), _ = lines("budget_exhausted")
     assert level == "WARNING"
-    assert chosen(fields, "client", "host", "origin") == (
-        "orders",
-        "api.test",
-        "http://api.test:80",
-    )
-    assert chosen(fields, "budget", "scope") == ("default", "local")
+    whose = {"client": "orders", "host": "api.test", "origin": "http://api.test:80"}
+    assert fields.items() >= {**whose, "budget": "default", "scope": "local"}.items()
     assert 0 <= fields["tokens"] < 1
     refused = [fields["reason"] for _, _, fields in lines("gave_up")]
     assert refused.count("budget-exhausted") == 4
@@ -299,9 +265,6 @@ def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     for name in ("budget_exhausted", "retry_after_ignored"):
         assert {fields["host"] for _, _, fields in lines(name)} == set("abcde")
     assert len(tell._again_at) <= 3
-
-
-# --- the table, and silence -------------------------------------------------------------------
 
 
 def test_a_failover_is_told_where_retries_are_not(lines, caplog):

@@ -73,9 +73,6 @@ def test_who_chose_a_wait() -> None:
         assert events.source_of(delay_source) == source
 
 
-# --- what ships -------------------------------------------------------------------------------
-
-
 def names_in(expression: str) -> set[str]:
     found = re.findall(r"\bforbear_[a-z_]+", expression)
     return {re.sub("_(bucket|sum|count)$", "", name) for name in found}
@@ -101,8 +98,7 @@ def test_label_values_in_expressions_are_of_the_closed_sets() -> None:
     matched = set(re.findall(r'\b([a-z_]+)=~?"([^"$]+)"', text))
     assert len(matched) > 5
     for label, pattern in matched:
-        sets = [by_label.get(label) or () for by_label in TABLE.values()]
-        values = set().union(*sets)
+        values = set().union(*(by_label.get(label) or () for by_label in TABLE.values()))
         if values:  # else it is severity and its like
             for one in pattern.split("|"):
                 assert any(re.fullmatch(one, value) for value in values), (label, one)
@@ -114,10 +110,8 @@ def test_the_dashboard_is_whole() -> None:
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = []
-    for place in (panel["gridPos"] for panel in panels):
-        columns = range(place["x"], place["x"] + place["w"])
-        rows = range(place["y"], place["y"] + place["h"])
-        cells += [(x, y) for x in columns for y in rows]
+    for x, y, width, height in ([panel["gridPos"][key] for key in "xywh"] for panel in panels):
+        cells += [(x + right, y + down) for right in range(width) for down in range(height)]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) == 23
     shown = [panel for panel in panels if panel["type"] != "row"]
@@ -126,13 +120,10 @@ def test_the_dashboard_is_whole() -> None:
     assert variables == {"datasource", "client", "host"}
 
 
-def test_assets_are_read_by_their_names() -> None:
+def test_assets_are_read_by_their_names_and_written_where_they_are_wanted(tmp_path) -> None:
     known = r"the assets are forbear\.dashboard\.json and forbear\.rules\.yml, got 'x'"
     with pytest.raises(ValueError, match=known):
         assets.read("x")
-
-
-def test_assets_are_written_where_they_are_wanted(tmp_path) -> None:
     into = tmp_path / "new" / "directory"
     (dashboard, rules) = assets.write(into)
     assert (dashboard.name, rules.name) == (assets.DASHBOARD, assets.RULES)
