@@ -1,5 +1,6 @@
 """Whatever a server does to a feed: each event once, in order, none by halves, the right last id."""
 
+import contextlib
 import re
 from dataclasses import dataclass
 
@@ -13,9 +14,14 @@ from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock
 
 SSE = {"Content-Type": "text/event-stream"}
-POLICY = RetryPolicy(max_attempts=50, backoff=Fixed(0.0))  # more than the server has steps
 BOM = b"\xef\xbb\xbf"
 IDS = ["own", "own", "own", "own", None, "", "n\0l"]
+ENDS = st.sampled_from(["\n", "\r", "\r\n"])
+
+
+def encoded(end: str, name: str | None, *lines: str) -> bytes:
+    named = [] if name is None else [f"id: {name}"]
+    return "".join(line + end for line in [*lines, *named, ""]).encode()
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,9 @@ class Event:
     @property
     def encoded(self) -> bytes:
         name = str(self.number) if self.id == "own" else self.id
-        lines = [self.extra] if self.extra else []
-        lines += [f"data: {self.number} h\u00e9llo"]
-        lines += [] if name is None else [f"id: {name}"]
-        return "".join(line + self.end for line in [*lines, ""]).encode()
+        return encoded(
+            self.end, name, *self.extra.split("|")[1:], f"data: {self.number} h\u00e9llo"
+        )
 
     @property
     def size(self) -> int:
@@ -41,21 +46,14 @@ class Event:
         return len(self.encoded) - (self.end == "\r\n")
 
 
-@st.composite
-def feeds(draw):
-    extras = st.sampled_from(["", "", ": id: 99", "retry: 300", "retry: x", "idea: 7", "event: e"])
-    parts = st.tuples(st.sampled_from(IDS), st.sampled_from(["\n", "\r", "\r\n"]), extras)
-    return [
-        Event(n, *part) for n, part in enumerate(draw(st.lists(parts, min_size=1, max_size=8)), 1)
-    ]
-
-
+extras = st.sampled_from(["", "", "|: id: 99", "|retry: 300", "|retry: x", "|idea: 7", "|event: e"])
+feeds = st.lists(st.tuples(st.sampled_from(IDS), ENDS, extras), min_size=1, max_size=8).map(
+    lambda parts: [Event(number, *part) for number, part in enumerate(parts, 1)]
+)
 streams = st.tuples(
     st.just("stream"), st.integers(0, 200), st.sampled_from(["break", "end"]), st.booleans()
 )
-steps = st.one_of(
-    streams, streams, streams, st.sampled_from([("503",), ("refused",), ("204",), ("404",), ("json",)])
-)  # fmt: skip
+others = st.sampled_from([("503",), ("refused",), ("204",), ("404",), ("json",)])
 
 
 class Pieces(httpx.SyncByteStream):
@@ -95,7 +93,7 @@ class Server(httpx.BaseTransport):
             self.ended = status != 503
             return httpx.Response(status, stream=Pieces(b"{}", 2, breaks=False))
         cut, end, has_bom = rest
-        body = (BOM if has_bom else b"") + b"".join(one.encoded for one in left)
+        body = BOM * has_bom + b"".join(one.encoded for one in left)
         self._hand_over(left, cut - len(BOM) * has_bom)
         self.bodies.append(Pieces(body[:cut], self._size, end == "break"))
         return httpx.Response(200, headers=SSE, stream=self.bodies[-1])
@@ -110,44 +108,55 @@ class Server(httpx.BaseTransport):
                 self.last = str(one.number) if one.id == "own" else ""
 
 
-def parsed(got: bytes) -> list[int]:
-    """The data of the whole events, by section 9.2.6. Without ids the end may be half an event."""
-    lines = re.split("\r\n|\r|\n", got.removeprefix(BOM).decode("utf-8", "replace"))
-    found, data = [], None
-    for line in lines[:-1]:
+def receive(server, max_attempts):
+    """What the caller gets of a resumed stream, with its type, and the waits in between."""
+    clock, got, kind = FakeClock(), bytearray(), None
+    transport = RetryTransport(
+        server, policy=RetryPolicy(max_attempts=max_attempts, backoff=Fixed(0.0)), clock=clock,
+        event_streams=EventStreams(resume=True), random=lambda: 0.5, budget=None, gate=None,
+    )  # fmt: skip
+    with (
+        httpx.Client(transport=transport) as client,
+        contextlib.suppress(httpx.TransportError),  # a break that nothing could follow
+        client.stream("GET", "http://feed.example.com/") as response,
+    ):
+        kind = response.headers.get("content-type")
+        for chunk in response.iter_raw():
+            got += chunk
+            assert BOM not in got[1:], "it is one only at the beginning"
+            assert len(got) < 100_000, "it goes on without end"
+    return bytes(got), kind, clock.sleeps
+
+
+def parsed(got: bytes) -> list[tuple[str, str]]:
+    """Data and ID of the whole events, by section 9.2.6. Without IDs the end may be half an event."""
+    found, data, name = [], "", ""
+    for line in re.split("\r\n|\r|\n", got.removeprefix(BOM).decode("utf-8", "replace"))[:-1]:
         if line.startswith("data: "):
             data = line[6:]
-        elif not line and data is not None:
-            number, _, word = data.partition(" ")
-            assert word == "h\u00e9llo"
-            found.append(int(number))
-            data = None
+        elif line.startswith("id: ") and "\0" not in line:
+            name = line[4:]
+        elif not line:
+            found += [(data, name)] if data else []
+            data = name = ""
     return found
 
 
 @settings(max_examples=100)
-@given(feeds(), st.lists(steps, max_size=8), st.sampled_from([1, 2, 3, 7, 64, 1000]))
+@given(
+    feeds, st.lists(streams | streams | streams | others, max_size=8),
+    st.sampled_from([1, 2, 3, 7, 64, 1000]),
+)  # fmt: skip
 def test_each_event_is_handed_over_once_and_whole(events, steps, size):
     """An event without an id may come twice: the server is asked for what follows the last id."""
-    server, clock = Server(events, steps, size), FakeClock()
-    transport = RetryTransport(
-        server, policy=POLICY, event_streams=EventStreams(resume=True), clock=clock,
-        random=lambda: 0.5, budget=None, gate=None,
-    )  # fmt: skip
-    got, is_feed = bytearray(), True
-    with httpx.Client(transport=transport) as client:
-        try:
-            with client.stream("GET", "http://feed.example.com/") as response:
-                is_feed = response.headers.get("content-type") == SSE["Content-Type"]
-                for chunk in response.iter_raw():
-                    got += chunk
-                    assert BOM not in got[1:], "it is one only at the beginning"
-        except httpx.TransportError:
-            pass  # a break that nothing could follow
-    if is_feed:
-        assert parsed(bytes(got)) == server.due
+    server = Server(events, steps, size)
+    got, kind, sleeps = receive(server, 50)  # more attempts than the server has steps
+    if kind == SSE["Content-Type"]:
+        assert [data for data, _ in parsed(got)] == [
+            f"{number} h\u00e9llo" for number in server.due
+        ]
     assert all(body.closed for body in server.bodies)
-    assert all(seconds == 0 or seconds >= 0.3 for seconds in clock.sleeps)
+    assert all(seconds == 0 or seconds >= 0.3 for seconds in sleeps)
 
 
 class Anything(httpx.BaseTransport):
@@ -162,45 +171,22 @@ class Anything(httpx.BaseTransport):
     def handle_request(self, request):
         number, self.requests = self.requests, self.requests + 1
         status, events, cut, breaks = self._responses[number % len(self._responses)]
-        body = b""
-        for at, (name, has_data, end) in enumerate(events):
-            lines = [f"data: {number}.{at}"] if has_data else [": none"]
-            lines += [] if name is None else [f"id: {name}"]
-            body += "".join(line + end for line in [*lines, ""]).encode()
-        stream = Pieces(body[:cut], self._size, breaks)
-        return httpx.Response(status, headers=SSE, stream=stream)
-
-
-def handed_over(got: bytes) -> list[tuple[int, int, str]]:
-    """Request, place in its response, and id of each whole event."""
-    found, data, name = [], "", ""
-    for line in re.split("\r\n|\r|\n", got.decode())[:-1]:
-        if line.startswith("data: "):
-            data = line[6:]
-        elif line.startswith("id: ") and "\0" not in line:
-            name = line[4:]
-        elif not line:
-            if data:
-                number, _, at = data.partition(".")
-                found.append((int(number), int(at), name))
-            data = name = ""
-    return found
+        body = b"".join(
+            encoded(end, name, f"data: {number}.{at}" if has_data else ": none")
+            for at, (name, has_data, end) in enumerate(events)
+        )
+        return httpx.Response(status, headers=SSE, stream=Pieces(body[:cut], self._size, breaks))
 
 
 KNOWN = ["1", "2", "3", "4"]
+some = st.tuples(
+    st.sampled_from([*KNOWN, *KNOWN, None, "", "n\0l"]),
+    st.sampled_from([True, True, True, False]), ENDS,
+)  # fmt: skip
 anything = st.tuples(
-    st.sampled_from([200, 200, 200, 200, 503, 204]),
-    st.lists(
-        st.tuples(
-            st.sampled_from([*KNOWN, *KNOWN, None, "", "n\0l"]),
-            st.sampled_from([True, True, True, False]),
-            st.sampled_from(["\n", "\r", "\r\n"]),
-        ),
-        max_size=5,
-    ),
-    st.integers(0, 120),
-    st.booleans(),
-)
+    st.sampled_from([200, 200, 200, 200, 503, 204]), st.lists(some, max_size=5),
+    st.integers(0, 120), st.booleans(),
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -209,20 +195,8 @@ anything = st.tuples(
 @given(st.lists(anything, min_size=1, max_size=5), st.sampled_from([1, 3, 64]))
 def test_no_server_makes_an_event_come_twice_or_is_asked_without_end(responses, size):
     """One that ignores Last-Event-ID, repeats ids, breaks anywhere; in one response ids are its own."""
-    server, got = Anything(responses, size), bytearray()
-    transport = RetryTransport(
-        server, policy=RetryPolicy(max_attempts=3, backoff=Fixed(0.0)), gate=None,
-        event_streams=EventStreams(resume=True), clock=FakeClock(), random=lambda: 0.5,
-    )  # fmt: skip
-    with httpx.Client(transport=transport) as client:
-        try:
-            with client.stream("GET", "http://feed.example.com/") as response:
-                for chunk in response.iter_raw():
-                    got += chunk
-                    assert len(got) < 100_000, "it goes on without end"
-        except httpx.TransportError:
-            pass  # a break that nothing could follow, or an event that comes again
-    events = handed_over(bytes(got))
+    server = Anything(responses, size)
+    events = [(*map(int, data.split(".")), name) for data, name in parsed(receive(server, 3)[0])]
     places = [(number, at) for number, at, _ in events]
     assert places == sorted(set(places))
     first = {}
