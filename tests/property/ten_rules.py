@@ -14,12 +14,9 @@ from forbear.core.outcome import GiveUp, SendAgain
 
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"}  # S2
 NEVER = {  # S9
-    "certificate": Reason.PERMANENT_ERROR,
-    "decoding": Reason.PERMANENT_ERROR,
-    "permanent": Reason.PERMANENT_ERROR,
-    "pool": Reason.LOCAL_SATURATION,
-    "unknown": Reason.UNKNOWN_ERROR,
-}
+    **dict.fromkeys(("certificate", "decoding", "permanent"), Reason.PERMANENT_ERROR),
+    "pool": Reason.LOCAL_SATURATION, "unknown": Reason.UNKNOWN_ERROR,
+}  # fmt: skip
 # Of the client or of a gateway: the work may still go on.
 TIMEOUTS = {"connect-timeout", "read-timeout", "write-timeout", "timeout", 408, 504, 522, 524}
 LEAST_ATTEMPT = 0.001
@@ -39,30 +36,22 @@ class Outcome:
     def named(self, name: str) -> list[str]:
         return [value.strip().lower() for key, value in self.lines if key.lower() == name]
 
-    def number(self, name: str) -> float | None:
-        for value in self.named(name):
-            if value.replace(".", "", 1).isdigit():
-                return float(value)
-        return None
-
     @property
     def advice(self) -> bool | None:
         """The server's yes or no. (H8)"""
         said = self.named("x-should-retry")
-        pushback = self.named("grpc-retry-pushback-ms")
-        if "false" in said or any(not value.isdigit() for value in pushback):
+        if "false" in said or not all(map(str.isdigit, self.named("grpc-retry-pushback-ms"))):
             return False
         return True if "true" in said else None
 
     @property
     def named_time(self) -> tuple[float, str] | None:
         """The seconds that the server asked for, and where. (H2)"""
-        for name, unit in (
-            ("retry-after-ms", 1000.0), ("grpc-retry-pushback-ms", 1000.0), ("retry-after", 1.0)
-        ):  # fmt: skip
-            found = self.number(name)
-            if found is not None:
-                return found / unit, name
+        units = {"retry-after-ms": 1000.0, "grpc-retry-pushback-ms": 1000.0, "retry-after": 1.0}
+        for name, unit in units.items():
+            for value in self.named(name):
+                if value.replace(".", "", 1).isdigit():
+                    return float(value) / unit, name
         return None
 
 
@@ -99,10 +88,10 @@ class Oracle:
         self.stale += outcome.is_stale
         time = outcome.named_time
         if outcome.status is None:
-            if outcome.kind not in policy.failures and outcome.kind not in NEVER:  # 1
-                return None
             if outcome.kind in NEVER:  # 3
                 return GiveUp(NEVER[outcome.kind])
+            if outcome.kind not in policy.failures:  # 1
+                return None
         else:
             if not self.is_failure(outcome):  # 1
                 return None
@@ -138,13 +127,13 @@ class Oracle:
             delay = asked + spread if asked + spread <= latest or asked > latest else latest
         else:
             source = "backoff"
-            if outcome.status == 401:
-                self.rejected += 1
-                if self.rejected > 1:
-                    return GiveUp(Reason.ATTEMPTS_EXHAUSTED)
-                delay = 0.0
-            else:
+            self.rejected += outcome.status == 401
+            if outcome.status != 401:
                 delay = self.backoff(outcome, time, latest, may_be_fast)
+            elif self.rejected > 1:
+                return GiveUp(Reason.ATTEMPTS_EXHAUSTED)
+            else:
+                delay = 0.0
         if asked > policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
         if delay > latest:  # 8

@@ -1,18 +1,10 @@
 """Laws of the breaker: over any order of calls and ends, states move along the table only."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import hypothesis.strategies as st
-from hypothesis import settings
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-)
+from hypothesis import settings, stateful
+from hypothesis.stateful import consumes, rule
 
 from forbear import CircuitBreaker
 from forbear.addons.breaker import PROBE_TIMEOUT, TRANSITIONS, CircuitState, Transition
@@ -23,8 +15,7 @@ ALLOWED = {(before, after) for (before, _), after in TRANSITIONS.items()}
 SLACK = 1e-6
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """A call in flight."""
 
     origin: str
@@ -32,31 +23,25 @@ class Sent:
     permit: int
 
 
-numbers = st.fixed_dictionaries(
-    {
-        "consecutive_failures": st.one_of(st.none(), st.integers(1, 4)),
-        "failure_rate": st.floats(0.1, 1.0),
-        "window": st.floats(1, 20),
-        "minimum_calls": st.integers(1, 6),
-        "open_for": st.floats(0.5, 20),
-    }
-)
+numbers = st.fixed_dictionaries({
+    "consecutive_failures": st.none() | st.integers(1, 4), "failure_rate": st.floats(0.1, 1.0),
+    "window": st.floats(1, 20), "minimum_calls": st.integers(1, 6), "open_for": st.floats(0.5, 20),
+})  # fmt: skip
 
 
-class BreakerLaws(RuleBasedStateMachine):
+class BreakerLaws(stateful.RuleBasedStateMachine):
     """Calls are sent, fail, succeed, are cancelled or forgotten; time passes."""
 
-    calls: Bundle[Sent] = Bundle("calls")
+    calls: stateful.Bundle[Sent] = stateful.Bundle("calls")
 
-    @initialize(fields=numbers)
+    @stateful.initialize(fields=numbers)
     def begin(self, fields: dict[str, float]) -> None:
         self.now = 100.0
         self.breaker = CircuitBreaker(**fields)  # type: ignore[arg-type]
         self.states: dict[str, CircuitState] = {}
         self.opened_at: dict[str, tuple[float, float]] = {}
-        self.out: dict[
-            str, dict[int, float]
-        ] = {}  # permits of this generation, and when they expire
+        # Permits of this generation, and when they expire.
+        self.out: dict[str, dict[int, float]] = {}
 
     def passed(self, edge: Transition | None, origin: str, permit: int = 0) -> None:
         """Every edge is on the table, and starts where the last one ended."""
@@ -66,9 +51,7 @@ class BreakerLaws(RuleBasedStateMachine):
         assert edge.from_state is self.states.get(origin, CLOSED)
         assert (edge.from_state, edge.to_state) in ALLOWED
         if edge.from_state is HALF_OPEN:
-            assert permit in self.out[origin], (
-                "only the holder of a permit of this generation moves it"
-            )
+            assert permit in self.out[origin], "only who holds a permit of this generation moves it"
         if edge.to_state is OPEN:
             assert edge.open_for is not None
             assert edge.open_for >= self.breaker.open_for - SLACK
@@ -84,51 +67,40 @@ class BreakerLaws(RuleBasedStateMachine):
         assert refused_for == promised, "what was looked up is what is answered"
         self.passed(edge, origin)
         state = self.states.get(origin, CLOSED)
-        if before is OPEN:
+        if before is OPEN and not refused_for:
             opened_at, open_for = self.opened_at[origin]
-            assert refused_for or self.now >= opened_at + open_for - SLACK, (
-                "never sooner than it was opened for"
-            )
-        if state is OPEN:
-            assert refused_for > 0
+            assert self.now >= opened_at + open_for - SLACK, "sooner than it was opened for"
+        assert state is not OPEN or refused_for > 0
         if refused_for:
             assert permit == 0
-            return multiple()
+            return stateful.multiple()
         assert (permit > 0) == (state is HALF_OPEN)
         if permit:
             self.out[origin][permit] = self.now + PROBE_TIMEOUT
-            in_flight = [
-                number for number, expires_at in self.out[origin].items() if expires_at > self.now
-            ]
-            assert len(in_flight) <= 1
+            assert sum(expires_at > self.now for expires_at in self.out[origin].values()) <= 1
         return Sent(origin, self.now, permit)
 
-    @rule(call=consumes(calls), hint=st.one_of(st.none(), st.floats(0, 100)))
+    def end(self, call: Sent, failed: bool, hint: float | None = None) -> Transition | None:
+        origin, sent_at, permit = call
+        given = {"failed": failed, "sent_at": sent_at, "permit": permit, "hint": hint}
+        edge = self.breaker.record(origin, now=self.now, **given)
+        self.passed(edge, origin, permit)
+        self.out.get(origin, {}).pop(permit, None)
+        return edge
+
+    @rule(call=consumes(calls), hint=st.none() | st.floats(0, 100))
     def fail(self, call: Sent, hint: float | None) -> None:
-        edge = self.breaker.record(
-            call.origin,
-            failed=True,
-            sent_at=call.sent_at,
-            now=self.now,
-            permit=call.permit,
-            hint=hint,
-        )
-        self.passed(edge, call.origin, call.permit)
-        self.out.get(call.origin, {}).pop(call.permit, None)
+        edge = self.end(call, failed=True, hint=hint)
         if edge is not None and hint is not None:
             assert edge.open_for is not None
             assert edge.open_for >= hint - SLACK
-        elif hint is not None and self.states.get(call.origin) is OPEN and edge is None:
+        elif hint is not None and self.states.get(call.origin) is OPEN:
             opened_at, open_for = self.opened_at[call.origin]
             self.opened_at[call.origin] = (opened_at, max(open_for, self.now + hint - opened_at))
 
     @rule(call=consumes(calls))
     def succeed(self, call: Sent) -> None:
-        edge = self.breaker.record(
-            call.origin, failed=False, sent_at=call.sent_at, now=self.now, permit=call.permit
-        )
-        self.passed(edge, call.origin, call.permit)
-        self.out.get(call.origin, {}).pop(call.permit, None)
+        edge = self.end(call, failed=False)
         assert edge is None or edge.to_state is CLOSED, "a success never opens anything"
 
     @rule(call=consumes(calls))
@@ -149,20 +121,18 @@ class BreakerLaws(RuleBasedStateMachine):
     @rule(origin=ORIGINS)
     def it_can_always_be_probed_in_the_end(self, origin: str) -> None:
         """Whatever was cancelled or forgotten: after its time and all permits someone may go."""
-        if self.states.get(origin, CLOSED) is CLOSED:
-            return
-        later = self.now + max(self.breaker.refused_for(origin, self.now), PROBE_TIMEOUT) + 1.0
-        assert self.breaker.refused_for(origin, later) == 0.0
+        if self.states.get(origin, CLOSED) is not CLOSED:
+            later = max(self.breaker.refused_for(origin, self.now), PROBE_TIMEOUT) + 1.0
+            assert self.breaker.refused_for(origin, self.now + later) == 0.0
 
-    @invariant()
+    @stateful.invariant()
     def the_state_is_the_one_told(self) -> None:
-        if hasattr(self, "breaker"):
-            for origin, state in self.states.items():
-                found = self.breaker.state(origin, self.now)
-                is_over = state is OPEN and self.breaker.refused_for(origin, self.now) == 0
-                assert found is (HALF_OPEN if is_over else state)
+        for origin, state in getattr(self, "states", {}).items():
+            found = self.breaker.state(origin, self.now)
+            is_over = state is OPEN and self.breaker.refused_for(origin, self.now) == 0
+            assert found is (HALF_OPEN if is_over else state)
 
-    @invariant()
+    @stateful.invariant()
     def quiet_means_that_every_origin_is_well(self) -> None:
         if hasattr(self, "breaker") and self.breaker.quiet:
             assert all(state is CLOSED for state in self.states.values())

@@ -16,39 +16,28 @@ fragments = st.sampled_from(
     [*"\"\\;= ?-.aA*:@%(),1'\t\x00\n\x7fü١", "; ", ";a", ";a=", '"a"', '\\"', "?1"]
 ) | st.sampled_from(["0" * 14, ".5", "tok/en", ":YQ==:", ":YQ:", "@1", '%"', "%c3%bc", "%C3"])
 nearly_items = st.lists(fragments, max_size=12).map("".join)
-
-
-# --- against an independent implementation of RFC 9651 ----------------------------------------
-
-
 Item = tuple[object, dict[str, object]]
 
 
 def theirs(text: str) -> Item | None:
+    """What an independent implementation of RFC 9651 reads."""
     try:
         return http_sf.parse(text.encode("utf-8", "surrogatepass"), tltype="item")  # type: ignore[return-value]
     except http_sf.StructuredFieldError:
         return None
 
 
+KINDS = [  # classes of theirs, the name of the type in RFC 9651, and its plain value
+    (bool, "Boolean", bool), (int, "Integer", int), (Decimal, "Decimal", float),
+    (bytes, "Byte Sequence", bytes), (datetime, "Date", lambda value: int(value.timestamp())),
+    (http_sf.Token, "Token", str), (http_sf.DisplayString, "Display String", str),
+    (str, "String", str),
+]  # fmt: skip
+
+
 def as_ours(value: object) -> tuple[str, object]:
-    """A value of theirs as we return it: the name of its type in RFC 9651, and a plain value."""
-    if isinstance(value, bool):
-        return "Boolean", value
-    if isinstance(value, int):
-        return "Integer", value
-    if isinstance(value, Decimal):
-        return "Decimal", float(value)
-    if isinstance(value, bytes):
-        return "Byte Sequence", value
-    if isinstance(value, datetime):
-        return "Date", int(value.timestamp())
-    if isinstance(value, http_sf.Token):
-        return "Token", str(value)
-    if isinstance(value, http_sf.DisplayString):
-        return "Display String", str(value)
-    assert isinstance(value, str)
-    return "String", value
+    """A value of theirs as we return it."""
+    return next((name, plain(value)) for of, name, plain in KINDS if isinstance(value, of))
 
 
 def ours(text: str) -> Item | None:
@@ -65,15 +54,11 @@ def ours(text: str) -> Item | None:
 instants = st.integers(-62_135_596_800, 253_402_214_400)  # the years 1 to 9999 (RFC 9651 3.3.7)
 tokens = st.from_regex(r"\A[A-Za-z*][!#$%&'*+.^_`|~0-9A-Za-z:/-]{0,8}\Z")
 bare_items = st.one_of(
-    st.integers(-(10**15) + 1, 10**15 - 1),
-    st.decimals(-(10**12) + 1, 10**12 - 1, places=3),
-    st.text(printable, max_size=12),
-    tokens.map(http_sf.Token),
-    st.booleans(),
-    st.binary(max_size=12),
-    instants.map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
+    st.integers(-(10**15) + 1, 10**15 - 1), st.decimals(-(10**12) + 1, 10**12 - 1, places=3),
+    st.text(printable, max_size=12), tokens.map(http_sf.Token), st.booleans(),
+    st.binary(max_size=12), instants.map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6).map(http_sf.DisplayString),
-)
+)  # fmt: skip
 names = st.from_regex(r"\A[a-z*][a-z0-9_.*-]{0,8}\Z")
 
 

@@ -1,5 +1,6 @@
 """Whatever a server does to a download, its caller gets the exact content or an error."""
 
+import functools
 import zlib
 
 import anyio
@@ -13,28 +14,20 @@ from forbear.testing import FakeClock
 
 CONTENT = bytes(range(251))  # no two places alike
 OTHER = CONTENT[::-1]
-POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.1))
 
-# What the server does with one request: how it answers, and after how many bytes of the body it
-# breaks (None: not).
-cuts = st.none() | st.integers(0, 260)
-answers = st.tuples(
-    st.sampled_from(
-        [
-            "honest", "honest", "honest", "other version", "weak", "whole again", "shifted", "short", "long", "untold",
-            "lying length", "encoded", "416", "416 of what came", "503", "404", "refused",
-        ]
-    ),
-    cuts,
-)  # fmt: skip
+# How the server answers a request, and after how many bytes of the body it breaks (None: not).
+HOW = st.sampled_from([
+    "honest", "honest", "honest", "other version", "weak", "whole again", "shifted", "short",
+    "long", "untold", "lying length", "encoded", "416", "416 of what came", "503", "404", "refused",
+])  # fmt: skip
+answers = st.tuples(HOW, st.none() | st.integers(0, 260))
 
 
 class Server(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Carries out a list of answers, and is honest from then on."""
 
     def __init__(self, steps, known_length):
-        self._steps = list(steps)
-        self._known_length = known_length
+        self._steps, self._known_length = list(steps), known_length
 
     def handle_request(self, request):
         how, cut = self._steps.pop(0) if self._steps else ("honest", None)
@@ -85,13 +78,11 @@ class Server(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
 class Stream(httpx.SyncByteStream, httpx.AsyncByteStream):
     def __init__(self, body, cut):
-        self._body = body
-        self._cut = cut
+        self._body, self._cut = body, cut
 
     def __iter__(self):
-        body = self._body if self._cut is None else self._body[: self._cut]
-        for place in range(0, len(body), 17):
-            yield body[place : place + 17]
+        for place in range(0, len(self._body[: self._cut]), 17):
+            yield self._body[: self._cut][place : place + 17]
         if self._cut is not None and self._cut < len(self._body):
             raise httpx.ReadError("reset")
 
@@ -100,39 +91,29 @@ class Stream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
 
-OPTIONS = {"policy": POLICY, "budget": None}
-
-
-def download(inner, prefetch, **options):
-    options = {**OPTIONS, **options}
-    transport = RetryTransport(inner, prefetch=prefetch, clock=FakeClock(), **options)
-    with httpx.Client(transport=transport) as client:
+def download(inner, **options):
+    with httpx.Client(transport=RetryTransport(inner, **options)) as client:
         with client.stream("GET", "http://a.example.com/") as response:
             return response, b"".join(response.iter_raw())
 
 
-async def adownload(inner, prefetch):
-    transport = AsyncRetryTransport(inner, prefetch=prefetch, clock=FakeClock(), **OPTIONS)
-    async with httpx.AsyncClient(transport=transport) as client:
+async def adownload(inner, **options):
+    async with httpx.AsyncClient(transport=AsyncRetryTransport(inner, **options)) as client:
         async with client.stream("GET", "http://a.example.com/") as response:
             return response, b"".join([chunk async for chunk in response.aiter_raw()])
 
 
-@given(
-    steps=st.lists(answers, max_size=8),
-    known_length=st.booleans(),
-    prefetch=st.sampled_from([0, 65_536]),
-    is_async=st.booleans(),
-)
+@given(st.lists(answers, max_size=8), st.booleans(), st.sampled_from([0, 65_536]), st.booleans())
 @settings(max_examples=100)
 def test_the_exact_content_or_an_error(steps, known_length, prefetch, is_async):
     """A body that ends without an error is the first answer's, whole."""
-    inner = Server(steps, known_length)
+    inner, policy = Server(steps, known_length), RetryPolicy(max_attempts=3, backoff=Fixed(0.1))
+    options = {"prefetch": prefetch, "policy": policy, "budget": None, "clock": FakeClock()}
     try:
         if is_async:
-            response, got = anyio.run(adownload, inner, prefetch)
+            response, got = anyio.run(functools.partial(adownload, inner, **options))
         else:
-            response, got = download(inner, prefetch)
+            response, got = download(inner, **options)
     except httpx.TransportError:
         return
     if response.status_code == 200:
