@@ -33,13 +33,6 @@ async def asleep(sleeper, seconds, since, after=None):
         sleeper.end_sleep(sleep)
 
 
-def until(condition):
-    ends_at = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not happen"
-        time.sleep(0.001)
-
-
 @contextmanager
 def asleep_until_closed(sleeper, sleep, threads=1):
     """Threads that are asleep in the block, and what they have returned; a close wakes them."""
@@ -47,7 +40,9 @@ def asleep_until_closed(sleeper, sleep, threads=1):
     started = [threading.Thread(target=lambda: slept.append(sleep())) for _ in range(threads)]
     for thread in started:
         thread.start()
-    until(lambda: sleeper.waiting() == threads)
+    ends_at = time.monotonic() + 30
+    while sleeper.waiting() < threads and time.monotonic() < ends_at:
+        time.sleep(0.001)
     yield slept
     sleeper.close()
     for thread in started:
@@ -95,9 +90,13 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back():
     assert SYSTEM_CLOCK.stand_in is None
 
 
-def test_a_sleep_takes_its_time():
+@pytest.mark.anyio
+async def test_a_sleep_takes_its_time():
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert sleeper.sleep(0.02, since=began, after=now()) is True
+    assert now() - began > 0.015
+    began = now()
+    assert await asleep(sleeper, 0.02, began) is True
     assert now() - began > 0.015
     assert sleeper.waiting() == 0
 
@@ -177,14 +176,6 @@ def test_a_forked_child_sleeps_and_closes_for_itself():
             os._exit(0 if (counted, rested) == (0, True) else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert slept == []
-
-
-@pytest.mark.anyio
-async def test_an_asynchronous_sleep_takes_its_time():
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    assert await asleep(sleeper, 0.02, began) is True
-    assert now() - began > 0.015
-    assert sleeper.waiting() == 0
 
 
 class HastyLoop(asyncio.SelectorEventLoop):

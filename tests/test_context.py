@@ -1,7 +1,6 @@
 """override and deadline: what holds inside a block, for whom, and where it ends."""
 
 import inspect
-import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -13,12 +12,9 @@ import httpx2
 import pytest
 
 import forbear
-import forbear.httpx
-import forbear.httpx2
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.engine.current import CURRENT, scope_of_call
-from forbear.testing import FakeClock, ScriptedTransport, disabled, record
-from forbear.testing.clock import Everywhere
+from forbear.engine.current import CURRENT
+from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=5, backoff=Fixed(1.0), hint_spread=0.0)
@@ -32,13 +28,12 @@ class Asked:
         self.inner = ScriptedTransport([503])
         options = {"policy": policy, "clock": self.clock, "gate": None}
         self.client = module.Client(transport=adapter.RetryTransport(self.inner, **options))
-        self.aclient = module.AsyncClient(
-            transport=adapter.AsyncRetryTransport(self.inner, **options)
-        )
+        transport = adapter.AsyncRetryTransport(self.inner, **options)
+        self.aclient = module.AsyncClient(transport=transport)
 
     def get(self, setting=None):
         before = len(self.inner.requests)
-        self.client.get(URL, extensions={} if setting is None else {"forbear": setting})
+        self.client.get(URL, extensions={"forbear": setting})
         return len(self.inner.requests) - before
 
     async def aget(self):
@@ -48,29 +43,12 @@ class Asked:
 
 
 def seconds_left(clock):
-    scope = CURRENT.get()
-    assert scope is not None
-    return scope.deadline_at - clock.monotonic()
+    return CURRENT.get().deadline_at - clock.monotonic()
 
 
 @pytest.fixture
 def asked():
     return Asked()
-
-
-def test_the_inner_setting_wins(asked):
-    """The transport's policy < override < inner override < the request's."""
-    assert asked.get() == 5
-    with forbear.override(max_attempts=4):
-        assert asked.get() == 4
-        with forbear.override(max_attempts=3):
-            assert asked.get() == 3
-            assert asked.get({"max_attempts": 2}) == 2
-            assert asked.get() == 3
-        with pytest.raises(KeyError), forbear.override(max_attempts=1):
-            raise KeyError
-        assert asked.get() == 4
-    assert asked.get() == 5
 
 
 def test_a_policy_on_the_request_is_the_whole_policy(asked):
@@ -82,12 +60,7 @@ def test_a_policy_on_the_request_is_the_whole_policy(asked):
 def test_what_a_request_may_say(asked):
     """Nothing; no fields; off; an empty set, which is not "not given"; one attempt."""
     settings = [None, {}, False, {"statuses": ()}, {"max_attempts": 1}]
-    sent = []
-    for setting in settings:
-        before = len(asked.inner.requests)
-        asked.client.get(URL, extensions={"forbear": setting})
-        sent.append(len(asked.inner.requests) - before)
-    assert sent == [5, 5, 1, 1, 1]
+    assert [asked.get(setting) for setting in settings] == [5, 5, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("setting", "error", "message"), [
@@ -150,13 +123,11 @@ async def test_a_decorated_coroutine_function(asked):
     assert await asked.aget() == 5
 
 
-@pytest.mark.parametrize(
-    ("outer", "inner", "left"), [(5.0, 1.0, 1.0), (5.0, 10.0, 2.0), (5.0, 0.0, 0.0)]
-)
-def test_a_nested_deadline_never_lengthens(outer, inner, left):
+@pytest.mark.parametrize(("inner", "left"), [(1.0, 1.0), (10.0, 2.0), (0.0, 0.0)])
+def test_a_nested_deadline_never_lengthens(inner, left):
     """It counts from where it is entered: 3 s later."""
     clock = FakeClock()
-    with forbear.deadline(outer, clock=clock):
+    with forbear.deadline(5.0, clock=clock):
         clock.advance(3.0)
         with forbear.deadline(inner, clock=clock):
             assert seconds_left(clock) == left
@@ -184,9 +155,7 @@ def test_calls_share_the_seconds_of_a_deadline(asked):
 
 
 def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked):
-    """The transports of a test may run on a FakeClock of their own; the seconds left are the
-    same.
-    """
+    """The transports of a test may run on a FakeClock of their own; the seconds left are the same."""
     with forbear.deadline(60.0):
         assert asked.get({"backoff": Fixed(25.0), "max_attempts": 9}) == 3
     assert asked.clock.sleeps == [25.0, 25.0]
@@ -211,9 +180,7 @@ async def test_a_block_follows_tasks(asked):
 
 
 def test_a_block_does_not_follow_a_bare_thread_pool(asked):
-    """As the documentation says; what is submitted enters a block itself, or runs in a copy of the
-    context.
-    """
+    """What is submitted enters a block itself, or runs in a copy of the context."""
     with ThreadPoolExecutor(1) as pool, forbear.override(max_attempts=2):
         assert pool.submit(asked.get).result() == 5
         assert pool.submit(copy_context().run, asked.get).result() == 2
@@ -272,24 +239,3 @@ async def test_a_task_that_outlives_its_block_keeps_it(asked):
             group.start_soon(fetch)
         left.set()
     assert found == [2]
-
-
-def test_what_holds_for_a_call_is_the_blocks_and_what_a_test_says_for_the_process():
-    mine, theirs = record(), record()
-    assert scope_of_call() is None
-    with Everywhere(listener=theirs, most_attempts=2, random=float), disabled():
-        found = scope_of_call()
-        assert found is not None
-        assert (found.fields, found.listeners) == ({}, (theirs,))
-        assert (found.most_attempts, found.random) == (1, float)
-        with mine, forbear.override(max_attempts=3), forbear.deadline(2.0):
-            inside, found = CURRENT.get(), scope_of_call()
-            assert inside is not None
-            assert found is not None
-            assert found.fields == {"max_attempts": 3}
-            assert found.listeners[1:] == (theirs,)
-            assert len(found.listeners) == 2
-            assert found.deadline_at == inside.deadline_at
-            assert (found.most_attempts, found.random) == (1, float)
-            assert inside.most_attempts == math.inf
-    assert scope_of_call() is None

@@ -11,31 +11,21 @@ from forbear.engine import settings
 from .processes import loaded_by, python
 
 BARE = ("-I", "-S")  # without site-packages
+FLOORS = ("core", "limits", "engine", "addons")
+CLIENTS = ("httpx", "httpx2", "aiohttp", "requests", "urllib3", "redis")
 EXTRAS = {  # modules that need a library: the library, the extra
     "telemetry.otel": ("opentelemetry-api", "otel"),
     "telemetry.prometheus": ("prometheus_client", "prometheus"),
-    "httpx": ("httpx", "httpx"),
-    "httpx2": ("httpx2", "httpx2"),
-    "aiohttp": ("aiohttp", "aiohttp"),
-    "requests": ("requests", "requests"),
-    "urllib3": ("urllib3", "urllib3"),
-    "redis": ("redis", "redis"),
-}
-family = pytest.mark.parametrize("library", ["httpx", "httpx2"])
-
+} | {name: (name, name) for name in CLIENTS}
 # Standard modules that ``import forbear`` has no use for: each costs milliseconds.
-COSTLY = {
-    "asyncio", "logging", "dataclasses", "inspect", "re", "random", "typing", "ssl", "socket",
-    "threading", "email",
-}  # fmt: skip
+COSTLY = {"asyncio", "logging", "dataclasses", "inspect", "re", "random", "typing", "ssl", "socket"}
+COSTLY |= {"threading", "email"}
+# traceback loads the last of them from Python 3.15 on, which does not list it.
+OWN = {*sys.stdlib_module_names, "forbear", "_missing_stdlib_info"}
 
 
 def foreign(modules):
     return {name for name in modules if name.partition(".")[0] not in OWN}
-
-
-# traceback loads the last of them from Python 3.15 on, which does not list it.
-OWN = {*sys.stdlib_module_names, "forbear", "_missing_stdlib_info"}
 
 
 def test_import_forbear_loads_itself_and_nothing_else():
@@ -63,41 +53,20 @@ print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.r
 
 
 def test_from_forbear_import_star_gives_the_public_names():
-    names = python(
-        "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
-        *BARE,
-    )
-    assert names.split() == sorted(forbear.__all__)
+    code = "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))"
+    assert python(code, *BARE).split() == sorted(forbear.__all__)
 
 
 def test_what_needs_no_client_works_in_a_bare_interpreter():
     """The lower floors, the middleware, the testing tools and what the command explains."""
-    root = Path(forbear.__file__).parent
-    lower = [
-        path
-        for top in ("core", "limits", "engine", "addons")
-        for path in (root / top).rglob("*.py")
-    ]
-    modules = [
-        ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
-        for path in lower
-    ]
+    root = Path(forbear.__file__).parent.parent
+    lower = [path for top in FLOORS for path in (root / "forbear" / top).rglob("*.py")]
+    modules = [".".join(path.relative_to(root).with_suffix("").parts) for path in lower]
     assert len(modules) > 20
-    modules += [
-        f"forbear.{name}"
-        for name in ("idempotency", "asgi", "wsgi", "testing", "telemetry", "cli.explain")
-    ]
-    assert not foreign(loaded_by("\n".join(f"import {name}" for name in modules), *BARE))
-
-
-BLOCKER = """
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocker())
-"""
+    modules += [f"forbear.{name}" for name in ("idempotency", "asgi", "wsgi", "testing")]
+    modules += ["forbear.telemetry", "forbear.cli.explain"]
+    code = "\n".join(f"import {name.removesuffix('.__init__')}" for name in modules)
+    assert not foreign(loaded_by(code, *BARE))
 
 
 def to_install(extra):
@@ -106,16 +75,20 @@ def to_install(extra):
 
 
 def without(*packages):
-    return BLOCKER.format(blocked=set(packages))
+    return f"""
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
 
 
 def test_an_adapter_without_its_library_names_the_extra():
-    """Read as the whole traceback: what is missing, and what to type. Also as an attribute of
-    forbear; and who lists those imports none.
-    """
-    code = (
-        without(*(library.removesuffix("-api") for library, _ in EXTRAS.values()))
-        + f"""
+    """Also as an attribute of forbear; and who lists those imports none."""
+    code = without(*(library.removesuffix("-api") for library, _ in EXTRAS.values()))
+    code += f"""
 import importlib, inspect, forbear
 inspect.getmembers(forbear)
 for module in {list(EXTRAS)}:
@@ -128,7 +101,6 @@ try:
 except ImportError as error:
     print(error)
 """
-    )
     needed = [
         f"forbear.{module} needs {library}: {to_install(extra)} True"
         for module, (library, extra) in EXTRAS.items()
@@ -139,9 +111,8 @@ except ImportError as error:
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
 def test_an_adapter_does_not_need_the_other_library(library, other):
-    code = (
-        without(other, other.replace("httpx", "httpcore"), "requests", "urllib3")
-        + f"""
+    code = without(other, other.replace("httpx", "httpcore"), "requests", "urllib3")
+    code += f"""
 import {library}
 from forbear.{library} import RetryTransport
 from forbear.testing import ScriptedTransport
@@ -149,15 +120,12 @@ with {library}.Client(transport=RetryTransport(ScriptedTransport([200]))) as cli
     print(client.get("http://a.example/").status_code)
 print("{other}" in sys.modules)
 """
-    )
     assert python(code) == "200\nFalse"
 
 
-@family
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
 def test_importing_an_adapter_loads_little_and_configures_nothing(library):
-    """Nothing third-party but its library; at most three dataclasses, of which a frozen one costs
-    half a millisecond; no handler is installed, no level set, nothing written.
-    """
+    """Nothing third-party but its library, few dataclasses, of which each costs; and no handler."""
     code = f"""
 import {library}, dataclasses, logging
 made = []
@@ -185,9 +153,8 @@ def test_an_option_loads_no_feature_but_its_own():
     """Whoever names a client lets in no more than who does not, but for the checks."""
     features = {f"forbear.{module}" for module in settings.ADDONS.values()}
     make = "RetryTransport(name='orders', clock=SystemClock(), on_event=[], resume=False, {})"
-    imports = (
-        "from forbear.httpx import RetryTransport\nfrom forbear.engine.clock import SystemClock"
-    )
+    imports = "from forbear.httpx import RetryTransport\n"
+    imports += "from forbear.engine.clock import SystemClock"
     assert not loaded_by(make.format(""), after=imports) & features
     own = loaded_by(make.format("pacing=forbear.Pacing()"), after=f"{imports}\nimport forbear")
     assert own & features == {"forbear.addons.pacing"}

@@ -14,11 +14,6 @@ import httpx2
 import pytest
 
 import forbear
-import forbear.aiohttp
-import forbear.httpx
-import forbear.httpx2
-import forbear.requests
-import forbear.urllib3
 from forbear import Reason, record_of
 
 # At the door is what most programs may need; the rest is in ``forbear.strategies``.
@@ -38,6 +33,7 @@ TRANSPORTS = {"RetryTransport", "AsyncRetryTransport"} | WRAPS
 POOLS = {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ERRORS
 OTEL = {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"}
 SCRIPTED = {"FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "assert_schedule"}
+SCRIPTED |= {"disabled", "fast", "record", "answer", "Arrival", "RecordedEvents", "Step"}
 MODULES = {
     "forbear": NAMES,
     "forbear.addons": {"Limit", "Plan"},
@@ -55,17 +51,14 @@ MODULES = {
     "forbear.telemetry.otel": OTEL,
     "forbear.telemetry.prometheus": {"Metrics"},
     "forbear.pytest_plugin": {"forbear_clock", "forbear_events", "forbear_fast", "forbear_server"},
-    "forbear.testing": SCRIPTED
-    | {"disabled", "fast", "record", "answer"}
-    | {"Arrival", "RecordedEvents", "Step"},
+    "forbear.testing": SCRIPTED,
 }
 PUBLIC = [
     (f"{module}.{name}", getattr(importlib.import_module(module), name))
     for module, names in MODULES.items()
     for name in sorted(names)
 ]
-# Said once at the Protocol or the base class: RetryStrategy, Backoff, Clock and
-# httpx.BaseTransport.
+# Said once at the Protocol or the base class: RetryStrategy, Backoff, Clock, httpx.BaseTransport.
 SAID_ELSEWHERE = {
     "acquire_initial_token", "refresh_token", "record_success", "release", "delay", "monotonic",
     "time", "sleep", "asleep", "handle_request", "handle_async_request", "close", "aclose",
@@ -116,16 +109,12 @@ def test_both_libraries_have_the_same_names_and_no_class_in_common():
             assert not issubclass(ours, httpx2.BaseTransport | httpx2.AsyncBaseTransport)
 
 
-def test_every_public_object_explains_itself():
+def test_every_public_object_and_method_explains_itself():
     for name, found in PUBLIC:
         text = (found.__doc__ or "").strip()
         assert text[:1].isupper() or text[:1] in "`*", name
         assert text.split("\n\n")[0].rstrip().endswith((".", ":")), name
         assert not text.startswith(f"{name}("), "a dataclass's own docstring explains nothing"
-
-
-def test_every_public_method_explains_itself():
-    for name, found in PUBLIC:
         for method, member in vars(found).items() if inspect.isclass(found) else ():
             if inspect.isfunction(member) or isinstance(member, staticmethod):
                 is_said = method in SAID_ELSEWHERE or inspect.getdoc(member)
@@ -147,21 +136,15 @@ def test_options_are_described():
                 assert parameter.name in text or own, (name, parameter.name)
 
 
-HELPED = [
+@pytest.mark.parametrize("helped", [
     forbear.httpx.RetryTransport, forbear.httpx2.AsyncRetryTransport, forbear.requests.RetryAdapter,
     forbear.urllib3.RetryPoolManager, forbear.httpx.wrap, forbear.requests.mount,
-]  # fmt: skip
-
-
-# How Python 3.13 and later print a long one; before, it is a single line.
-SIGNATURE_OF_MANY_LINES = r"\((?:\n \|      .*)+\n \|  \)"
-
-
-@pytest.mark.parametrize("helped", HELPED, ids=lambda helped: helped.__name__)
+], ids=lambda helped: helped.__name__)  # fmt: skip
 def test_help_fits_a_screen(helped):
     """What is ours of it, at the width of the docstrings; all of it where little is inherited."""
     text = pydoc.plain(pydoc.render_doc(helped))
-    text = re.sub(SIGNATURE_OF_MANY_LINES, "(…)", text)
+    # How Python 3.13 and later print a long signature; before, it is a single line.
+    text = re.sub(r"\((?:\n \|      .*)+\n \|  \)", "(…)", text)
     ours, _, rest = text.partition("Method resolution order:")
     assert sum(1 + len(line) // 105 for line in ours.splitlines()) <= 40
     if helped.__name__ == "RetryTransport":
@@ -172,16 +155,12 @@ def test_help_fits_a_screen(helped):
 def test_help_names_every_option_and_where_each_is_explained():
     """In one place: ``help(forbear.Options)``."""
     names = set(forbear.Options.__annotations__)
-    for cls, own in (
-        (forbear.httpx.RetryTransport, {"prefetch"}),
-        (forbear.httpx2.RetryTransport, {"prefetch"}),
-        (forbear.aiohttp.RetryMiddleware, {"prefetch"}),
-        (forbear.requests.RetryAdapter, set()),
-        (forbear.urllib3.RetryPoolManager, set()),
-    ):
-        (listed,) = re.findall(
-            r"\*\*options: (.*?)\.\s+``help\(forbear.Options", cls.__doc__, re.DOTALL
-        )
+    prefetch = [forbear.httpx.RetryTransport, forbear.httpx2.RetryTransport]
+    prefetch.append(forbear.aiohttp.RetryMiddleware)
+    for cls in (*prefetch, forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager):
+        pattern = r"\*\*options: (.*?)\.\s+``help\(forbear.Options"
+        (listed,) = re.findall(pattern, cls.__doc__, re.DOTALL)
+        own = {"prefetch"} if cls in prefetch else set()
         assert set(re.split(r"[,;]\s+", listed)) == names | own
     explained = re.findall(r"^    (\w+): ", inspect.getdoc(forbear.Options), re.MULTILINE)
     assert sorted(explained) == sorted(names | {"prefetch", "hedge"})
@@ -206,11 +185,8 @@ def test_errors_take_a_message_a_reason_and_a_time_and_survive_a_copy():
         error = cls("what happened", reason=Reason.CIRCUIT_OPEN, retry_after=2.5)
         error.add_note("forbear: the story")
         protocols = range(pickle.HIGHEST_PROTOCOL + 1)
-        for twin in (
-            error,
-            copy.copy(error),
-            *(pickle.loads(pickle.dumps(error, n)) for n in protocols),
-        ):
+        pickled = [pickle.loads(pickle.dumps(error, protocol)) for protocol in protocols]
+        for twin in (error, copy.copy(error), *pickled):
             assert type(twin) is cls
             assert (str(twin), twin.args) == ("what happened", ("what happened",))
             assert (twin.reason, twin.retry_after) == (Reason.CIRCUIT_OPEN, 2.5)
