@@ -3,12 +3,11 @@
 import anyio
 import pytest
 
-from forbear.engine.clock import Clock
 from forbear.testing import FakeClock
 
 
-def test_a_sleep_advances_the_clock_and_is_kept() -> None:
-    clock: Clock = FakeClock()
+def test_a_sleep_advances_the_clock_and_is_kept():
+    clock = FakeClock()
     start, utc = clock.monotonic(), clock.time()
     clock.sleep(3_600.0)
     clock.sleep(0.5)
@@ -18,14 +17,14 @@ def test_a_sleep_advances_the_clock_and_is_kept() -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_others_run_during_an_asynchronous_sleep(backend: str) -> None:
+def test_others_run_during_an_asynchronous_sleep(backend):
     """And a cancellation arrives there, as in a real one; who was cancelled holds up nobody."""
     clock, ran = FakeClock(monotonic=1.0), []
 
-    async def note() -> None:
+    async def note():
         ran.append(True)
 
-    async def run() -> None:
+    async def run():
         async with anyio.create_task_group() as group:
             group.start_soon(note)
             for _ in range(3):  # trio chooses who runs first
@@ -44,15 +43,15 @@ def test_others_run_during_an_asynchronous_sleep(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_tasks_that_sleep_at_once_wake_in_their_order(backend: str) -> None:
+def test_tasks_that_sleep_at_once_wake_in_their_order(backend):
     """5, 1 and 3 s side by side are over after 5 s, and not after 9."""
     clock, woke = FakeClock(monotonic=1.0), []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(seconds):
         await clock.asleep(seconds)
         woke.append((seconds, clock.monotonic()))
 
-    async def run() -> None:
+    async def run():
         async with anyio.create_task_group() as group:
             for seconds in (5.0, 1.0, 3.0):
                 group.start_soon(sleep, seconds)
@@ -62,7 +61,7 @@ def test_tasks_that_sleep_at_once_wake_in_their_order(backend: str) -> None:
     assert sorted(clock.sleeps) == [1.0, 3.0, 5.0]
 
 
-def test_time_passes_without_a_sleep_and_the_wall_clock_is_stepped_alone() -> None:
+def test_time_passes_without_a_sleep_and_the_wall_clock_is_stepped_alone():
     clock = FakeClock(now=1_000.0, monotonic=1.0)
     clock.advance(5.0)
     clock.advance(0.0)

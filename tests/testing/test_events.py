@@ -1,40 +1,30 @@
 """record(): the events of calls, kept to be looked at."""
 
 import re
-from typing import Any
 
 import anyio
-import httpx
-import httpx2
 import pytest
 
-import forbear.httpx
-import forbear.httpx2
 from forbear import Fixed, RetryPolicy
-from forbear.httpx import AsyncRetryTransport
-from forbear.testing import FakeClock, ScriptedTransport, record
+from forbear.testing import FakeClock, record
 
-URL = "http://api.example/"
+from ..lanes import lane_of
+from .clients import URL
+
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 TWICE = ["attempt_failed", "retry_scheduled", "attempt_failed", "retry_scheduled"]
 RETRIED = [*TWICE, "succeeded_after_retry"]
 GAVE_UP = [*TWICE, "attempt_failed", "gave_up"]
 
 
-def a_client(*steps: Any, module: Any = httpx, adapter: Any = forbear.httpx, **options: Any) -> Any:
-    transport = adapter.RetryTransport(
-        ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), **{"gate": None, **options}
-    )
-    return module.Client(transport=transport)
+def a_client(*steps, lane="httpx-sync", **options):
+    return lane_of(lane).build([*steps], {"policy": POLICY, "clock": FakeClock(), **options})
 
 
-# --- where they come from ---------------------------------------------------------------------
-
-
-def test_a_block_keeps_the_events_of_every_client_in_it() -> None:
+def test_a_block_keeps_the_events_of_every_client_in_it():
     """Whoever made the client: a test can look at what an SDK's does."""
     first = a_client(503, "read_error", 200, name="first")
-    second = a_client(503, module=httpx2, adapter=forbear.httpx2, name="second")
+    second = a_client(503, lane="httpx2-sync", name="second")
     second.get(URL)
     with record() as events:
         first.get(URL)
@@ -46,12 +36,9 @@ def test_a_block_keeps_the_events_of_every_client_in_it() -> None:
     assert {event.client for event in events} == {"first", "second"}
 
 
-def test_a_block_hears_of_the_tasks_that_belong_to_it_only() -> None:
-    async def run() -> None:
-        transport = AsyncRetryTransport(
-            ScriptedTransport([503]), policy=POLICY, clock=FakeClock(), gate=None
-        )
-        async with httpx.AsyncClient(transport=transport) as client:
+def test_a_block_hears_of_the_tasks_that_belong_to_it_only():
+    async def run():
+        async with a_client(503, lane="httpx-asyncio") as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.get, URL)
                 with events:
@@ -62,10 +49,7 @@ def test_a_block_hears_of_the_tasks_that_belong_to_it_only() -> None:
     assert events.names == GAVE_UP
 
 
-# --- looking at them --------------------------------------------------------------------------
-
-
-def test_events_can_be_counted_indexed_and_filtered() -> None:
+def test_events_can_be_counted_indexed_and_filtered():
     with record() as events:
         a_client(503, 200).get(URL)
     assert len(events) == 3
@@ -76,7 +60,7 @@ def test_events_can_be_counted_indexed_and_filtered() -> None:
     assert repr(events) == f"<RecordedEvents {names}>"
 
 
-def test_the_assertions_hold_and_fail_where_they_should() -> None:
+def test_the_assertions_hold_and_fail_where_they_should():
     with record() as events:
         a_client(503, "read_error", 200).get(URL)
     events.assert_retried(2)
@@ -92,5 +76,5 @@ def test_the_assertions_hold_and_fail_where_they_should() -> None:
         events.assert_no_events("retry_scheduled")
 
 
-def failing(message: str) -> Any:
+def failing(message):
     return pytest.raises(AssertionError, match=re.escape(message))

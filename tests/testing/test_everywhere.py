@@ -1,8 +1,5 @@
-"""fast() and disabled(): retries that take no time, or are not made, in code whose transports are
-out of reach.
-"""
+"""fast() and disabled(): retries that take no time, or are not made, in code out of reach."""
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forbear
-import forbear.httpx
-import forbear.httpx2
-import forbear.requests
-import forbear.urllib3
 from forbear import Fixed, IdempotencyKeys, RetryGate, RetryPolicy, record_of
 from forbear.engine import current
 from forbear.engine.clock import SYSTEM_CLOCK
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast
+from forbear.testing import FakeClock, ScriptedTransport, disabled, fast
 from forbear.testing.clock import SKIPPING, Everywhere
 
 from ..lanes import lane_of
@@ -42,19 +35,11 @@ def nothing_is_left():
     assert not is_on()
 
 
-@pytest.fixture
-def server():
-    with FaultServer() as server:
-        server.script("/", 503)
-        yield server
-
-
-# --- every adapter ----------------------------------------------------------------------------
-
-
 @pytest.mark.smoke
 def test_every_adapter_is_reached_also_in_a_bare_thread(adapter, server):
     """Waits of 100 s take no time and count as waited; a limit ends a call where it would."""
+
+    server.script("/", 503)
 
     def get(policy=PATIENT):
         (response,) = adapter.calls(("GET", server.url), policy=policy, clock=None)
@@ -80,9 +65,6 @@ def test_every_adapter_is_reached_also_in_a_bare_thread(adapter, server):
     assert time.monotonic() - began >= 0.05, "after the block waits are real"
 
 
-# --- what it does -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("setting", [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None])
 def test_a_request_of_its_own_mind_is_bounded_too(setting):
     client = scripted(503)
@@ -93,10 +75,8 @@ def test_a_request_of_its_own_mind_is_bounded_too(setting):
 def test_everything_but_the_attempts_is_as_in_production_when_disabled():
     """A generated key is sent, and a policy that raises does so."""
     inner = ScriptedTransport([503])
-    transport = forbear.httpx.RetryTransport(
-        inner, policy=PATIENT.replace(on_exhausted="raise"), idempotency=IdempotencyKeys()
-    )
-    with disabled(), httpx.Client(transport=transport) as client:
+    options = {"policy": PATIENT.replace(on_exhausted="raise"), "idempotency": IdempotencyKeys()}
+    with disabled(), HTTPX.build(inner, options) as client:
         with pytest.raises(httpx.HTTPStatusError):
             client.post(URL, json={})
     assert [bool(request.headers["idempotency-key"]) for request in inner.requests] == [True]
@@ -116,31 +96,15 @@ def test_a_cancellation_arrives_while_waits_are_skipped(backend):
     assert anyio.run(run, backend=backend)
 
 
-# --- held calls -------------------------------------------------------------------------------
-
-
-class Outage:
-    """So many answers of 503, then 200."""
-
-    def __init__(self, failing):
-        self.left = failing
-        self._lock = threading.Lock()
-
-    def __call__(self, request):
-        with self._lock:
-            self.left -= 1
-            return 503 if self.left >= 0 else 200
-
-
 def test_a_held_call_is_given_up_at_once_and_counts_as_held():
     """Sent at 0, 0.5 and 1 s, and as a probe 4 s later. The next one would go at 13 s, and patience
     is over at 12: 10 s beyond four waits of 0.5 s.
     """
     policy = RetryPolicy(max_attempts=99, backoff=Fixed(0.5))
-    options = {"gate": RetryGate(), "random": lambda: 0.5}
+    client = scripted(503, policy=policy, gate=RetryGate(), random=lambda: 0.5)
     began = time.monotonic()
     with fast():
-        found = record_of(scripted(503, policy=policy, **options).get(URL))
+        found = record_of(client.get(URL))
     assert time.monotonic() - began < 12
     assert found.reason == "origin-unhealthy"
     assert 12 <= found.elapsed < 24
@@ -153,7 +117,8 @@ def test_tasks_over_a_short_outage_all_succeed(clock):
     statuses = []
 
     async def run():
-        async with ascripted(Outage(20), policy=RetryPolicy(), gate=RetryGate()) as client:
+        outage = [503] * 20
+        async with ascripted(*outage, 200, policy=RetryPolicy(), gate=RetryGate()) as client:
 
             async def call():
                 statuses.append((await client.get(URL)).status_code)
@@ -169,20 +134,14 @@ def test_tasks_over_a_short_outage_all_succeed(clock):
     assert statuses == [200] * 20
 
 
-BROKEN = "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1"
-
-
 def test_a_broken_download_stays_broken_when_disabled(server):
     """The rest would be a second request."""
-    server.script("/", *BROKEN)
+    server.script("/", "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1")
     with disabled():
         (error,) = HTTPX.calls(("GET", server.url), policy=PATIENT, clock=None)
     assert isinstance(error, httpx.RemoteProtocolError)
     assert len(server.requests()) == 1
     assert record_of(error).reason == "attempts-exhausted"
-
-
-# --- nothing is left behind -------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40))

@@ -1,6 +1,4 @@
-"""The pytest plugin: what its fixtures do, that it costs next to nothing, and that it works beside
-other plugins.
-"""
+"""The pytest plugin: what its fixtures do, and that it costs next to nothing."""
 
 import threading
 import tomllib
@@ -21,26 +19,23 @@ ROOT = Path(__file__).parent.parent.parent
 BUILT_BEFORE = scripted(503, 503, 200)
 
 
-# --- the fixtures -----------------------------------------------------------------------------
+def in_a_thread(client):
+    thread = threading.Thread(target=client.get, args=(URL,))
+    thread.start()
+    thread.join()
 
 
 def test_the_clock_is_that_of_transports_that_know_nothing_of_it(forbear_clock):
     """Built long before; also in another thread, where no context reaches."""
     assert BUILT_BEFORE.get(URL).status_code == 200
     assert forbear_clock.sleeps == [100.0] * 2
-    client = scripted(503)
-    thread = threading.Thread(target=client.get, args=(URL,))
-    thread.start()
-    thread.join()
+    in_a_thread(scripted(503))
     assert forbear_clock.sleeps == [100.0] * 5
-
-
-HALVES = Exponential(base=0.5, cap=30.0, jitter="full")
 
 
 def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
     own = FakeClock()
-    policy = RetryPolicy(max_attempts=2, backoff=HALVES)
+    policy = RetryPolicy(max_attempts=2, backoff=Exponential(base=0.5, cap=30.0, jitter="full"))
     scripted(503, clock=own, policy=policy).get(URL)
     assert len(own.sleeps) == 1
     scripted(503, random=lambda: 0.75, policy=policy).get(URL)
@@ -50,14 +45,10 @@ def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
 def test_the_events_are_those_of_every_transport_and_thread(forbear_clock, forbear_events):
     breaker = CircuitBreaker(1, open_for=1_000.0)
     scripted(503, 200, name="here").get(URL)
-    thread = threading.Thread(target=scripted(503, breaker=breaker, name="there").get, args=(URL,))
-    thread.start()
-    thread.join()
+    in_a_thread(scripted(503, breaker=breaker, name="there"))
     assert {event.client for event in forbear_events} == {"here", "there"}
-    assert forbear_events.names == [
-        *["attempt_failed", "retry_scheduled", "succeeded_after_retry"],
-        *["circuit_transition", "attempt_failed", "gave_up"],
-    ]
+    here = ["attempt_failed", "retry_scheduled", "succeeded_after_retry"]
+    assert forbear_events.names == [*here, "circuit_transition", "attempt_failed", "gave_up"]
     forbear_events.assert_retried(1, reasons=["503"])
 
 
@@ -109,15 +100,12 @@ def test_a_fixture_of_all_tests_is_named_in_the_configuration(tmp_path, run_read
     run_readme_tests([USES], 1, config=tmp_path / file)
 
 
-# --- what it costs ----------------------------------------------------------------------------
-
-
 def test_the_plugin_loads_itself_and_the_front_door_only():
     """On everybody's start-up path who has forbear installed, whether they test it or not."""
-    assert loaded_by("import forbear.pytest_plugin", after="import pytest") <= {
-        "forbear",
-        "forbear.pytest_plugin",
-    }
+    loaded = loaded_by("import forbear.pytest_plugin", after="import pytest")
+    assert loaded <= {"forbear", "forbear.pytest_plugin"}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert declared["entry-points"]["pytest11"] == {"forbear": "forbear.pytest_plugin"}
 
 
 @pytest.mark.slow
@@ -130,8 +118,3 @@ with fast(), disabled(), Everywhere(clock=FakeClock(), listener=record()), Fault
     loaded = {name.partition(".")[0] for name in loaded_by(statement, after="import pytest")}
     clients = {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "redis"}
     assert not loaded & clients
-
-
-def test_it_is_declared_as_pytest_wants_it():
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert declared["entry-points"]["pytest11"] == {"forbear": "forbear.pytest_plugin"}

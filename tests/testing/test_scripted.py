@@ -1,7 +1,6 @@
 """ScriptedTransport and ScriptedAdapter: answers by a list, with no socket and no sleep."""
 
 import io
-from typing import Any
 
 import httpx
 import httpx2
@@ -16,33 +15,30 @@ from forbear.testing.scripted import ERRORS
 URL = "http://api.example/"
 
 
-def ask(*steps: Any, module: Any = httpx) -> Any:
+def ask(*steps, module=httpx):
     with module.Client(transport=ScriptedTransport(steps)) as client:
         return client.get(URL)
 
 
-@pytest.mark.parametrize(
-    ("step", "status", "headers", "body"),
-    [
-        (204, 204, {}, b""),
-        ((503, {"Retry-After": "2"}), 503, {"Retry-After": "2"}, b""),
-        ((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body"),
-        ((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b""),
-        (lambda request: (200, {}, request.method.encode()), 200, {}, b"GET"),
-        (answer(429, json=[1]), 429, {"Content-Type": "application/json"}, b"[1]"),
-    ],
-    ids=["status", "headers", "body", "header lines", "function", "answer"],
-)
-def test_answers(step: Any, status: int, headers: dict[str, str], body: bytes) -> None:
-    """A status; with headers; with a body; or what a function of the request says."""
+ANSWERS = {
+    "status": (204, 204, {}, b""),
+    "headers": ((503, {"Retry-After": "2"}), 503, {"Retry-After": "2"}, b""),
+    "body": ((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body"),
+    "header lines": ((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b""),
+    "function": (lambda request: (200, {}, request.method.encode()), 200, {}, b"GET"),
+    "answer": (answer(429, json=[1]), 429, {"Content-Type": "application/json"}, b"[1]"),
+}
+
+
+@pytest.mark.parametrize(("step", "status", "headers", "body"), ANSWERS.values(), ids=ANSWERS)
+def test_answers(step, status, headers, body):
     response = ask(step)
     assert (response.status_code, response.content) == (status, body)
-    for name, value in headers.items():
-        assert response.headers[name] == value
+    assert {name: response.headers[name] for name in headers} == headers
 
 
 @pytest.mark.parametrize("module", [httpx, httpx2])
-def test_answers_and_errors_are_those_of_the_requests_library(module: Any) -> None:
+def test_answers_and_errors_are_those_of_the_requests_library(module):
     assert isinstance(ask(200, module=module), module.Response)
     for step, error in ERRORS.items():
         for scripted in (step, lambda request, step=step: step):
@@ -52,12 +48,12 @@ def test_answers_and_errors_are_those_of_the_requests_library(module: Any) -> No
 
 
 @pytest.mark.parametrize("step", ["cut:10", "200;delay=50", "200;drip=50"])
-def test_what_takes_a_connection_is_refused(step: str) -> None:
+def test_what_takes_a_connection_is_refused(step):
     with pytest.raises(ValueError, match="needs a FaultServer"):
         ScriptedTransport([answer(step)])
 
 
-def test_steps_come_in_order_and_the_last_repeats_and_requests_are_kept() -> None:
+def test_steps_come_in_order_and_the_last_repeats_and_requests_are_kept():
     inner = ScriptedTransport(iter([503, "read_error", 200]))
     assert repr(inner) == "<ScriptedTransport 0 of 3 steps>"
     with httpx.Client(transport=inner) as client:
@@ -74,19 +70,15 @@ def test_steps_come_in_order_and_the_last_repeats_and_requests_are_kept() -> Non
     assert inner.closed
 
 
-# --- requests ---------------------------------------------------------------------------------
-
-
-def session(*steps: Any) -> tuple[requests.Session, ScriptedAdapter]:
+def session(*steps):
     made, scripted = requests.Session(), ScriptedAdapter(steps)
     made.mount("http://", RetryAdapter(inner=scripted, clock=FakeClock()))
     return made, scripted
 
 
-def test_an_adapter_answers_by_the_list_and_keeps_what_arrived() -> None:
-    made, scripted = session(
-        503, (429, {"Retry-After": "1"}), lambda request: (200, {b"X-A": b"\xfc"}, b"fine")
-    )
+def test_an_adapter_answers_by_the_list_and_keeps_what_arrived():
+    fine = (200, {b"X-A": b"\xfc"}, b"fine")
+    made, scripted = session(503, (429, {"Retry-After": "1"}), lambda request: fine)
     response = made.put(URL, data=b"order")
     assert (response.status_code, response.headers["X-A"]) == (200, "ü")  # as http.client reads it
     assert response.content == b"fine"
@@ -117,7 +109,7 @@ def test_errors_of_an_adapter_are_those_of_requests(step, error, kind, phase):
     assert (failure.kind.value.replace("_", "-"), failure.phase.value) == (kind, phase)
 
 
-def test_bodies_are_read_as_they_would_be_sent() -> None:
+def test_bodies_are_read_as_they_would_be_sent():
     made, scripted = session(200)
     for body in (None, "text", io.BytesIO(b"file"), iter([b"a", b"b"])):
         made.put(URL, data=body)
