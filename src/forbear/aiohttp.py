@@ -20,9 +20,10 @@ from .core.call import SENDS
 from .core.checks import suggesting
 from .engine.calls import call_after_first, call_of, cancelled, note_success
 from .engine.current import CURRENT
+from .engine.driver import watched
 from .engine.loop import run
 from .engine.reading import note_prefetch
-from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
+from .engine.settings import DEFAULT_POLICY, OFF, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -147,13 +148,15 @@ class RetryMiddleware:
                 if not outcome.content.is_eof():
                     prefetch = await port.prefetch_body(outcome, port.settings.policy)
             else:
-                sent, policy = outgoing.request, outgoing.policy
-                outcome, prefetch = await port.attempt(sent, handler, outgoing, policy, started_at)
+                outcome = await port.send_once(outgoing.request, handler, outgoing)
+                prefetch = await port.prefetch_body(outcome, outgoing.policy, outgoing.deadline_at)
             if outcome.status < 300 and not isinstance(prefetch, Exception):
                 if not has_ended(outcome):
                     begin = partial(call_after_first, port, source, outgoing, started_at, context)
-                    sent = request if outgoing is None else outgoing.request
-                    port.watch_body(outcome, begin, sent, context)
+                    if outgoing is None or outgoing.policy is not OFF:
+                        sent = request if outgoing is None else outgoing.request
+                        watched(port, sent, outcome, begin)
+                    port.bounded(outcome, begin, context)
                 if not (self._is_plain and self._shared.quiet):
                     origin, status = origin_of_url(request.url), outcome.status
                     note_success(port.settings, request.method, origin, status, started_at)

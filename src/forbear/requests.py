@@ -26,6 +26,7 @@ from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting
 from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
+from .engine.driver import watched
 from .engine.frames import warn
 from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, OFF, Settings, options_of_client
@@ -197,7 +198,7 @@ class RetryAdapter(BaseAdapter):
                 ):
                     if stream:
                         begin = partial(call_after_first, port, source, outgoing, started_at, scope)
-                        response = port.watched(response, begin)
+                        response = watched(port, None, response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(request.url), response.status_code
                         method = request.method or "GET"

@@ -26,6 +26,7 @@ from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at
 from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
+from .engine.driver import watched
 from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, OFF, Settings
 from .errors import CircuitOpenError as CircuitOpen
@@ -138,7 +139,7 @@ class RetryingPool(Pool):
                         response.release_conn()
                     else:
                         begin = partial(call_after_first, port, source, outgoing, started_at, scope)
-                        response = port.watched(response, begin)
+                        response = watched(port, None, response, begin)
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(url, self), response.status
                         note_success(port.settings, method.upper(), origin, status, started_at)

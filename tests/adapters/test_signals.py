@@ -56,15 +56,8 @@ def alarm():
 @pytest.mark.parametrize("error", [SoftTimeLimit, TimeoutError])
 async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server, alarm, error):
     server.script("/thing", "503;body=160;drip=100", 200)
-    async with adapter.client(policy=NOW) as client:
-        port = adapter.retrying(client).port
-        discard = port.discard
-
-        def discard_until_the_alarm(call, response):
-            alarm(0.05, error("time is up"))
-            return discard(call, response)
-
-        port.discard = discard_until_the_alarm
+    retried = [lambda event: alarm(0.05, error("time is up"))]  # then it is drained
+    async with adapter.client(policy=NOW, on_event=retried) as client:
         with pytest.raises(error):
             await adapter.call(client, "GET", server.url + "/thing")
         assert len(server.requests("/thing")) == 1

@@ -13,19 +13,22 @@ from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.feature_checks import check_is
 from ..core.headers.fields import SSE
 from ..engine.bodies import read_briefly
+from ..engine.calls import sent_request
 from ..engine.clock import SYSTEM_CLOCK
+from ..engine.errors import DeadlineCut
 from ..engine.frames import let_signals_through
-from ..engine.reading import WHOLE
+from ..engine.reading import LATE, WHOLE, note_prefetch
 from ..engine.settings import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.call import Call
     from ..core.event_streams import EventStream
     from ..core.headers.fields import Line
     from ..core.policy import RetryPolicy
-    from ..engine.port import StreamPort
-    from ..engine.reading import Ending, Live
+    from ..engine.port import CommonPort, Port, Response
+    from ..engine.reading import Ending
     from ..engine.settings import Settings
 
 
@@ -106,6 +109,7 @@ class StreamStart:
         most, own = options.max_event_bytes, options.first_event_timeout
         self.event = FirstEvent(stream.media, most, policy.vendors)
         self.seconds = min(inf if own is None else own, deadline_in)
+        self.is_last = self.seconds == deadline_in  # no attempt can follow
         self.ends_at = SYSTEM_CLOCK.true_monotonic() + self.seconds
         self.is_late = False
 
@@ -116,11 +120,12 @@ class StreamStart:
         self.is_late = SYSTEM_CLOCK.true_monotonic() >= self.ends_at
         return not self.is_late
 
-    def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
+    def failure(self, ending: Ending, port: CommonPort) -> Exception | None:
         """Return why the attempt has failed; None: the first event is there.
 
         Raises:
-            The library's read timeout: nothing came in time, so the body is to be closed.
+            The library's read timeout, or DeadlineCut: nothing came in time, so the body is to be
+                closed.
         """
         if ending is WHOLE:
             self.event.end()
@@ -128,37 +133,34 @@ class StreamStart:
             return self.event.error
         if ending is WHOLE:
             return port.stream_error("the stream of events has ended before its first event")
+        if self.is_last:
+            raise DeadlineCut
         raise port.stream_timeout("the first event of the stream did not come in time")
 
 
-def stream_start(
-    settings: Settings, policy: RetryPolicy, status: int, lines: Iterable[Line], left: float
-) -> StreamStart | None:
-    """Return what waits for the first event of a response; None: it is handed over at once."""
-    stream = event_stream(status, lines) if policy is not OFF else None
-    if settings.event_streams is None or stream is None or stream.is_coded:
-        return None
-    return StreamStart(settings.event_streams, stream, policy, left)
-
-
-async def await_first_event(
-    start: StreamStart, live: Live, port: StreamPort
-) -> tuple[list[bytes], Ending | Exception, Exception | None]:
-    """Read a stream up to its first event, by ``start.ends_at``.
-
-    Returns:
-        What was read, how that ended, and why the attempt has failed.
-    """
-    failure: Exception | None
+async def judge(port: Port[Response], call: Call, response: Response) -> Response:
+    """Read a stream of events up to its first event, put that back, and note how it ended."""
+    settings, (status, lines) = port.settings, port.head_of(response)
+    stream = event_stream(status, lines) if call.policy is not OFF else None
+    assert settings.event_streams is not None
+    if stream is None or stream.is_coded or call.request.method == "HEAD":
+        return response
+    left = call.deadline_at - port.clock.monotonic()
+    start = StreamStart(settings.event_streams, stream, call.policy, left)
+    live = port.live(sent_request(call), response, start.ends_at)
     pieces, ending = await read_briefly(live, lambda piece, _: start.wants_more(piece))
+    failure: Exception | None
     try:
         failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
+        if ending is WHOLE:
+            await live.close()
     except Exception as error:
         await live.close()
         ending = failure = error
     if isinstance(ending, Exception):
         let_signals_through(ending)
-    return pieces, ending, failure
+    note_prefetch(call, LATE if failure is None else failure)
+    return port.put_back(response, live, pieces, ending)
 
 
 def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from ..core.checks import check_takes
 from ..core.outcome import GiveUp, Reason
 from ..engine.calls import expired, with_story
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..engine.port import Classifier, Hooked, Response
+    from ..engine.port import Classifier, Port, Response
+
+
+def check(function: object) -> object:
+    """Check the option."""
+    check_takes("before_attempt", function, "request", "attempt")
+    return function
 
 
 def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
@@ -20,7 +27,7 @@ def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
     with_story(port, call, error)
 
 
-async def call_before_attempt(port: Hooked[Response], call: Call, request: object) -> None:
+async def rewrite(port: Port[Response], call: Call, request: object) -> None:
     """Call ``before_attempt`` with the request that is to be sent; await it, if the port does.
 
     Raises:

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import BODY_HINT, RETRY_IF
+from ..core.checks import check_takes
 from ..engine.calls import sent_request
 from ..engine.clock import BACKSTOP
 from ..engine.errors import DeadlineCut
@@ -31,6 +32,12 @@ DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/
 SUFFIXES = ("+json", "+xml")
 
 INSPECTION = "inspection"  # key of a call's notes: that of a hedged response
+
+
+def check(function: object) -> object:
+    """Check the option ``retry_if``."""
+    check_takes("retry_if", function, "response")
+    return function
 
 
 class BodyNotShown(Exception):
@@ -202,7 +209,7 @@ def read_body_hint(
     note_prefetch(call, inspection.prefetch_result)
     response, vendors = inspection.response, call.policy.vendors
     kind = response.headers.get("Content-Type")
-    call.notes[BODY_HINT] = vendor_hint(vendors, port.status_of(response), kind, body)
+    call.notes[BODY_HINT] = vendor_hint(vendors, port.head_of(response)[0], kind, body)
 
 
 async def inspect(
@@ -217,6 +224,8 @@ async def inspect(
     if is_asked(port.settings, call):
         if inspection is None:
             inspection = begin_inspection(port, call, response)
+        else:
+            inspection.prefetch_result = call.prefetch_result
         backstop = port.backstop
         if call.deadline_at == inf or backstop is None:
             await await_result(port, inspection)
@@ -229,7 +238,7 @@ async def inspect(
                 return DeadlineCut()
         note_prefetch(call, inspection.prefetch_result)
         call.notes[RETRY_IF] = inspection.answer
-    if wants_body_hint(call, port.status_of(response)):
+    if wants_body_hint(call, port.head_of(response)[0]):
         inspection, body = inspection_for_hint(port, call, response), b""
         with suppress(Exception):  # too long, too slow, broken, or not decoded
             body = await inspection.decoded()

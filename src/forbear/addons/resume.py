@@ -21,24 +21,28 @@ from __future__ import annotations
 from contextlib import suppress
 from copy import copy
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
+from ..core.headers.fields import begins_events
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from ..engine.calls import body_broke, with_story
+from ..engine.driver import discard
 from ..engine.loop import run
+from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from typing import NoReturn
 
     from ..core.call import Call, Story
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from ..engine.port import Response, ResumingPort
+    from ..engine.port import Port, Response
     from ..engine.reading import Source
     from ..engine.settings import Settings
 
@@ -76,7 +80,7 @@ def deadline_after_hand_over(settings: Settings, call: Call) -> float:
 
 
 def call_for_rest(
-    port: ResumingPort[Response],
+    port: Port[Response],
     old: Call,
     what: What,
     received: int,
@@ -121,30 +125,63 @@ def call_for_rest(
     if what.retry is not None and call.policy.hints == "obey":
         notes[BODY_HINT] = Hint(what.retry, None, "retry")
     call.body_error = call.live = error
-    port.request_rest(call, what.fields(received))
+    request_rest(port, call, what.fields(received))
     return call
 
 
-class Original(Protocol):
-    """The response that the caller has, as far as resuming needs it. It must not hold its body."""
+def finish(
+    port: Port[Response], request: object, response: Response, begin: Callable[[], Call]
+) -> Response:
+    """Let a body that the caller reads go on where it breaks, if that is possible.
 
-    def download(self, call: Call, received: int) -> What | None:
-        """Return what of its body can be requested, after so many raw bytes; None: nothing."""
+    ``request`` is the one that was sent; ``begin`` is as of ``Resumable``.
+    """
+    is_download = port.settings.resume and port.is_resumable(request, response)
+    if not is_download and not begins_events(*port.head_of(response)):
+        return response
+    original, events = Original(port, response), None
+    if port.settings.event_streams is not None:
+        from .event_streams import whole_events  # the option has loaded it
 
-    def begins_events(self) -> bool:
-        """Is its body a stream of events?"""
-        ...
+        events = whole_events(port.settings, *original.head)
+    made = port.surround(
+        request, response, lambda source: Resumable(port, source, begin, original, events)
+    )
+    original.response_of = ref(made)
+    return made
 
-    def head_of(self, response: Any) -> tuple[int, Sequence[Line]]:
-        """Return status and header lines of another response."""
-        ...
 
-    def stream_of(self, response: Any) -> Source:
-        """Return the raw bytes of a response that continues the body."""
-        ...
+class Original:
+    """The response that the caller has, as far as resuming needs it: it must not hold its body.
+
+    Attributes:
+        head: Its status and header lines.
+        begins_events: Its body is a stream of events.
+        keeps: What the caller gets is kept too, as long as it is little: without a validator only
+            these bytes show whether the response to a second request has the same body.
+        response_of: Returns it, if the caller still has it.
+    """
+
+    response_of: Callable[[], Any] = staticmethod(lambda: None)
+
+    def __init__(self, port: Port[Response], response: Response) -> None:
+        self._port = port
+        self.head = port.head_of(response)
+        self.begins_events = begins_events(*self.head)
+        self.keeps = port.keeps(response)
+
+    def requestable(self, call: Call, received: int) -> What | None:
+        """Return what of the body can be requested, after so many raw bytes; None: nothing."""
+        if not received and self.begins_events and call.request.method != "HEAD":
+            from ..core.event_streams import event_stream  # loaded with the first that breaks
+
+            return event_stream(*self.head)
+        return self._port.download_of(call, *self.head)
 
     def attach(self, story: Story) -> None:
-        """Attach the story to the response."""
+        response = self.response_of()
+        if response is not None:
+            self._port.attach(response, story)
 
 
 class Resumable:
@@ -156,12 +193,10 @@ class Resumable:
         begin: Returns the call that got the response; the fast path makes one only for a body that
             breaks.
         original: The response that the caller has.
-        keeps: What the caller gets is kept too, as long as it is little. Without a validator only
-            these bytes show whether the response to a second request has the same body.
         events: Lets only whole events through, and resumes their stream.
     """
 
-    _forbear_sends = True
+    _forbear_sends = resumes = True
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
     _call: Any = None  # the last one that got a response, from the first break on
@@ -181,15 +216,13 @@ class Resumable:
         stream: Source,
         begin: Callable[[], Call] | None,
         original: Original,
-        *,
-        keeps: bool = False,
         events: WholeEvents | None = None,
     ) -> None:
         self._port, self.stream, self._begin_call = port, stream, begin
         self._original = original
         if events is not None:
             self._events = events
-        if keeps:
+        if original.keeps:
             self._kept = bytearray()
 
     def _take(self, chunk: bytes) -> bytes:
@@ -292,7 +325,7 @@ class Resumable:
         if self._events is not None and self._received:
             stream, is_intact = self._events.stream, not self._events.fault
             return stream if is_intact and stream.is_resumed and not stream.is_over else None
-        found = self._what or self._original.download(call, self._received)
+        found = self._what or self._original.requestable(call, self._received)
         if found is not None and found.is_stream:
             return None if self._received else found
         return found if self._port.settings.resume else None
@@ -305,7 +338,7 @@ class Resumable:
             return self._error  # type: ignore[no-any-return]
         events = self._events
         is_resumed = events is not None and events.stream.is_resumed and not events.stream.is_over
-        is_empty = not self._received and self._original.begins_events()
+        is_empty = not self._received and self._original.begins_events
         if self.is_closed or not (is_resumed or is_empty):
             return None
         return self._quiet_error()
@@ -359,11 +392,11 @@ class Resumable:
 
     async def _continues(self, response: Any) -> bool:
         """Continue with a response, if it has what is missing of the body."""
-        what, call, original = self._what, self._call, self._original
+        what, call, port = self._what, self._call, self._port
         assert what is not None
-        part = what.check_part(self._received, *original.head_of(response))
+        part = what.check_part(self._received, *self._port.head_of(response))
         if part is Part.OTHER or call.stop is not None:
-            await self._port.discard(call, response)
+            await discard(port, call, response)
             self._fail(self._error, distrusts=True)
             return False
         if what.is_resumed:
@@ -371,16 +404,16 @@ class Resumable:
             self._emit("resumed")
         else:
             # Its time limits held until the whole was requested anew; ``forbear.deadline`` does.
-            call.deadline_at = deadline_after_hand_over(self._port.settings, call)
-            now = self._port.settings.clock.monotonic()
-            self._port.settings.events.emit("succeeded_after_retry", call, now)
+            call.deadline_at = deadline_after_hand_over(port.settings, call)
+            now = port.clock.monotonic()
+            port.settings.events.emit("succeeded_after_retry", call, now)
         if self._events is not None:
             self._events.begin_anew()
         self._expect(what)
         if part is Part.COMPLETE:
-            await self._port.discard(call, response)
+            await discard(port, call, response)
         else:
-            self.stream = original.stream_of(self._port.free_to_caller(call, response))
+            self.stream = port.source_of_rest(port.free_to_caller(call, response))
         return True
 
     def _is_final(self, raised: Exception, error: Exception) -> bool:
@@ -442,7 +475,7 @@ class Resumable:
                 return False
             except BaseException:  # interrupted, with the rest in hand
                 for response in handed:
-                    await self._original.stream_of(response).close()
+                    await self._port.close_unused(response)
                 raise
             finally:
                 self._original.attach(call.story(self._port.clock.monotonic()))

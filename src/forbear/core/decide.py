@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .call import Call
+    from .headers.fields import Line
     from .outcome import Verdict
     from .policy import RetryPolicy
     from .request import Request
@@ -174,7 +175,7 @@ def is_failure(policy: RetryPolicy, request: Request, failure: Failure) -> bool:
 def answered(
     policy: RetryPolicy,
     status: int,
-    lines: Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]],
+    lines: Sequence[Line],
     utc_now: Callable[[], float],
     flagged: bool = False,
     body_hint: Hint | None = None,

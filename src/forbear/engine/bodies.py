@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .calls import free_in_flight
 from .reading import LATE, WHOLE, Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .reading import Ending, Live, Source
 
@@ -100,6 +101,7 @@ async def read_briefly(
             received += len(piece)
             if not wants_more(piece, received):
                 break
+        live.ends_at = inf
         return pieces, LATE
     except Exception as error:
         with suppress(Exception):
@@ -118,3 +120,16 @@ def rest_of(
     if ending is not WHOLE:
         rest = Broken(ending, again) if isinstance(ending, Exception) else source
     return PutBack(pieces, rest)
+
+
+def layers(source: Any) -> Iterator[Any]:
+    """A source and all that it goes around."""
+    while source is not None:
+        yield source
+        source = getattr(source, "stream", None)
+
+
+def innermost(source: Any) -> Any:
+    """The source below all that go around it."""
+    *_, found = layers(source)
+    return found

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import Classifier, CommonPort, Copying, Response, Sent, Source, Url
+    from .port import Classifier, CommonPort, Copying, Port, Response, Sent, Source, Url
     from .settings import Settings
 
 logger = getLogger("forbear")
@@ -118,7 +118,7 @@ def note_success(
         settings.events.log().succeeded_at_once(method, origin, status, now - started_at)
 
 
-def enter(port: CommonPort[Response], call: Call) -> float:
+def enter(port: CommonPort, call: Call) -> float:
     """Check the limits before the first attempt; return seconds to wait, nearly always 0.
 
     Raises:
@@ -157,21 +157,21 @@ def sent_request(call: Call) -> Any:
 # It is not sent, or not again.
 
 
-def too_late(port: CommonPort[Response], call: Call) -> Exception:
+def too_late(port: CommonPort, call: Call) -> Exception:
     """Make the error of a call whose deadline was over before anything was sent."""
     error = deadline_error(port, call, "the deadline was over before anything was sent")
     ended(port.settings, call)
     return error
 
 
-def expired(port: CommonPort[Response], call: Call) -> Exception:
+def expired(port: CommonPort, call: Call) -> Exception:
     """Make the error of an attempt that was not sent, since the deadline came first."""
     error = refusal(port, call, RetryRefused(Reason.DEADLINE, send=False))
     error.__cause__ = call.last_error
     return error
 
 
-def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Exception:
+def refusal(port: CommonPort, call: Call, refused: RetryRefused) -> Exception:
     """Make the exception for an attempt that may not be sent."""
     settings, seconds = port.settings, refused.retry_after
     call.stop = GiveUp(refused.reason, seconds)
@@ -199,7 +199,7 @@ def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Ex
 
 
 def deadline_error(
-    port: CommonPort[Response],
+    port: CommonPort,
     call: Call,
     message: str,
     retry_after: float | None = None,
@@ -243,7 +243,7 @@ def end_incoming(call: Call, reason: Reason) -> None:
 # A call ends.
 
 
-def last_error(port: CommonPort[Response], call: Call, error: Exception) -> Exception:
+def last_error(port: CommonPort, call: Call, error: Exception) -> Exception:
     """Attach the story to the error that ends the call; DeadlineExceeded, if that ended it."""
     error = port.final_error(call, error)
     if call.barred is Reason.DEADLINE:
@@ -281,35 +281,32 @@ def body_broke(port: Classifier, call: Call, error: Exception, kind: FailureKind
     with_story(port, call, error)
 
 
-def body_is_late(
-    port: CommonPort[Response], call: Call, error: str = "DeadlineExceeded"
-) -> Exception:
+def body_is_late(port: CommonPort, call: Call, error: str = "DeadlineExceeded") -> Exception:
     """Make the error of a body that was handed over and then cut by the deadline."""
     failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
     call.broke(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
     return deadline_error(port, call, "the deadline ended the body")
 
 
-def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], name: str) -> None:
+def conclude(port: Port[Response], call: Call, response: Response) -> None:
     """Attach the story to the response that ends a call, and emit a success after retries.
-
-    The response keeps it in ``notes``, under ``name``.
 
     Raises:
         The error that broke the body while it was prefetched, and ends the call.
     """
+    attached = port.story_of(response)
     if call.policy is OFF:
         return
     settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
-    below = story_below(port, call, notes.get(name))
-    if stop is None and not was_retried and not has_notes(call):
-        if below is None and ((call.status or 0) >= 300 or isinstance(notes.get(name), Story)):
-            notes[name] = call.story(settings.clock.monotonic())
+    below = story_below(port, call, attached)
+    if stop is None and not was_retried and not any(call.notes.get(STORY, {}).values()):
+        if below is None and ((call.status or 0) >= 300 or isinstance(attached, Story)):
+            port.attach(response, call.story(settings.clock.monotonic()))
         return
     now = settings.clock.monotonic()
     # An inner forbear has attached its story; ours adds nothing if it only passed that on.
     if was_retried or below is None or not below.is_final:
-        notes[name] = call.story(now)
+        port.attach(response, call.story(now))
     if stop is None:
         if was_retried:
             settings.events.emit("succeeded_after_retry", call, now)
@@ -318,18 +315,6 @@ def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], n
         error = last_error(port, call, call.body_error)
         if wants_status_error(call) or error is not call.body_error:
             raise error
-
-
-def has_story(call: Call) -> bool:
-    """Was something retried or refused?"""
-    if call.policy is OFF:
-        return False
-    return call.stop is not None or len(call.history) > 1 or has_notes(call)
-
-
-def has_notes(call: Call) -> bool:
-    """Is there more to tell of a call that succeeded at once?"""
-    return any(call.notes.get(STORY, {}).values())
 
 
 def free_in_flight(notes: dict[object, Any]) -> None:
@@ -360,7 +345,7 @@ def wants_status_error(call: Call) -> bool:
     return call.stop is not None and call.policy.on_exhausted == "raise"
 
 
-def closed(port: CommonPort[Response], call: Call) -> Exception:
+def closed(port: CommonPort, call: Call) -> Exception:
     """Make the error of a call that may wait no longer, and kept no response.
 
     That is its last error, or the library's for a closed transport: a response was discarded before

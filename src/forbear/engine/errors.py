@@ -20,16 +20,17 @@ from ..core.call import (
     Story,
 )
 from ..core.decide import PLAIN, answered, is_failure
-from ..core.headers.hints import joined
+from ..core.headers.hints import READ_BYTES, READ_TEXT, joined
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Phase, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.call import Call, HedgeNotes
-    from .port import Classifier, Inspection
+    from ..core.headers.fields import Line
+    from .port import Classifier, Inspection, Port, Response
 
-    Lines = Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]
+    Lines = Sequence[Line]
 
 
 # Root modules whose OSErrors come from the socket layer itself: PyPy's classes name the inner ones.
@@ -42,6 +43,7 @@ SOCKET_FAILURES = {
 }
 
 
+COOKIES = frozenset({"set-cookie", b"set-cookie"})
 EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 
 
@@ -97,6 +99,27 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
 BROKEN_KINDS = frozenset({FailureKind.RESET, *TIMEOUT_KINDS})
 # Seconds within which most origins respond, unless the policy's own limits are shorter.
 USUAL_RESPONSE_TIME = 1.0
+
+
+def classify_response(port: Port[Response], call: Call, response: Response) -> Failure | None:
+    """Make the failure of a response; None: it is good."""
+    status, lines = port.head_of(response)
+    if port.settings.limits.reads_quotas:
+        note_quotas(port, call, lines)
+    if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
+        call.status = status
+        return None
+    known = known_lines(lines)
+    failure = classify_status(port, call, status, known, port.story_of(response))
+    if failure is not None and any(name.lower() in COOKIES for name, _ in lines):
+        port.keep_cookies(call, response)
+    return failure
+
+
+def known_lines(lines: Lines) -> Lines:
+    """The header lines, none if no decision reads any of them."""
+    names = {name.lower() for name, _ in lines}
+    return () if READ_TEXT.isdisjoint(names) and READ_BYTES.isdisjoint(names) else lines
 
 
 def classify_status(
@@ -161,7 +184,11 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     if isinstance(error, DeadlineCut):
         note_cut(port, call)
         return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
-    failure = port.classify_exception(call, error)
+    guard = call.guard
+    if guard is not None and guard.error is not None and port.is_inside(error, guard.error):
+        failure = Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+    else:
+        failure = port.classify_exception(call, error)
     if error is call.body_error:
         progress = call.rest is not None and call.rest.has_progress
         failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)

@@ -25,7 +25,8 @@ from .calls import (
     notify_outer_loops,
     refusal,
 )
-from .errors import classify_error
+from .driver import discard, hand_over, keep, run_hook, send
+from .errors import classify_error, classify_response
 from .frames import drop_frames
 from .settings import OFF
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def admit(call: Call, port: CommonPort[Response]) -> float | None:
+def admit(call: Call, port: CommonPort) -> float | None:
     """Return seconds until the next check, 0 if the attempt may be sent, None if it never may.
 
     Raises:
@@ -95,7 +96,7 @@ def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None
         settings.sleeper.goes_on(call.sent_at)
 
 
-def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
+def end_held(call: Call, port: Port[Response]) -> Response | None:
     """End a call that may be held no longer with its last outcome.
 
     Returns:
@@ -169,13 +170,13 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     wait = longer
                     continue
                 if call.awaits_hook:
-                    await port.run_hook(call)
+                    await run_hook(port, call)
                     wait, call.notes[PREPARED_FOR] = 0.0, call.origin
                     continue
                 if KEPT in call.notes:
                     await port.close_unused(call.notes.pop(KEPT))
                 try:
-                    outcome = await port.send(call)
+                    outcome = await send(port, call)
                 except Exception as error:  # never BaseException: cancellation passes through
                     if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
@@ -190,13 +191,13 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                 if seconds is None:
                     raise last_error(port, call, outcome)
             else:
-                failure = port.classify_response(call, outcome)
+                failure = classify_response(port, call, outcome)
                 seconds = settle(call, settings, failure)
                 if seconds is None:
-                    return noted(handed, await port.hand_over(call, outcome))
+                    return noted(handed, await hand_over(port, call, outcome))
                 if call.hold is None:
-                    await port.discard(call, outcome)
-                elif not await port.keep(call, outcome):
+                    await discard(port, call, outcome)
+                elif not await keep(port, call, outcome):
                     break
             if IN_FLIGHT in call.notes:
                 end_attempt(call)
@@ -205,7 +206,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
         kept = end_held(call, port)
         if kept is None:
             raise closed(port, call)
-        return noted(handed, await port.hand_over(call, kept))
+        return noted(handed, await hand_over(port, call, kept))
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
         if IN_FLIGHT in call.notes:  # also if it was to be the body's
             end_attempt(call)

@@ -18,13 +18,6 @@ from ..core.policy import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The arguments of functions that users write.
-FUNCTIONS: dict[str, tuple[str, ...]] = {
-    "retry_if": ("response",),
-    "before_attempt": ("request", "attempt"),
-    "random": (),
-}
-
 
 def check_options(
     who: str,
@@ -51,14 +44,16 @@ def check_options(
         )
     for option, name in addons.items():
         value = given[option]
-        if value is not None and value is not defaults[option]:
+        if defaults[option] is True:  # a switch
+            check_bool(option, value)
+        elif value is not None and value is not defaults[option]:
             module = import_module(f"forbear.{name}")
             given[option] = module.check(value)
             if hasattr(module, "check_beside"):
                 module.check_beside(given, defaults)
     check_plain(given)
     for option in () if awaits else ("retry_if", "before_attempt"):
-        if is_async(given[option]):
+        if is_async(given.get(option)):
             raise TypeError(
                 f"{who} is synchronous and would not await {option}, got the coroutine"
                 f" function {shown(given[option])}; give it a plain function"
@@ -75,9 +70,8 @@ def check_options(
 def check_plain(given: dict[str, Any]) -> None:
     """Check the options that are no feature's."""
     clock = given["clock"]
-    for option, takes in FUNCTIONS.items():
-        if given[option] is not None:
-            check_takes(option, given[option], *takes)
+    if given["random"] is not None:
+        check_takes("random", given["random"])
     if clock is not None:
         check_no_class("clock", clock)
         check_has("clock", clock, ("monotonic", "time", "sleep", "asleep"))
@@ -98,7 +92,7 @@ def check_plain(given: dict[str, Any]) -> None:
         size = given[option]
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(size)}")
-    for option in ("resume", "announce_attempts", "stop_outer_retries"):
+    for option in ("announce_attempts", "stop_outer_retries"):
         check_bool(option, given[option])
 
 

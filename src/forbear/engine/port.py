@@ -4,8 +4,8 @@ Protocols, generic over the library's response. An adapter has one port per tran
 I/O is awaited; the methods of a synchronous port never suspend. A port keeps nothing of a call:
 that is in ``Call``, and in the outgoing request that an adapter hangs on it. Whatever does not
 depend on the library is a function of the engine, which takes the port: calls.py begins and ends
-calls, errors.py judges outcomes, outgoing.py makes what is sent, inspection.py shows responses to
-``retry_if``.
+calls, driver.py sends, drains, keeps and hands over, errors.py judges outcomes, prepare.py makes
+what is sent.
 """
 
 from __future__ import annotations
@@ -13,194 +13,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ..core.call import Call, Prefetched
+    from ..core.call import Call, Prefetched, Story
+    from ..core.headers.fields import Line
+    from ..core.headers.ranges import Download, Repeat
     from ..core.outcome import Failure, FailureKind
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .alarms import Backstop
+    from .clock import Clock
     from .outgoing import Outgoing
+    from .reading import Ending, Live
+    from .reading import Source as Bytes
     from .settings import Settings
 
 Response = TypeVar("Response")
-Seen_contra = TypeVar("Seen_contra", contravariant=True)
 Source = TypeVar("Source")
 Source_contra = TypeVar("Source_contra", contravariant=True)
 Sent = TypeVar("Sent", bound="Sendable")
 Url = TypeVar("Url")
-
-
-class Classifier(Protocol):
-    """A port, as far as it knows the errors of its library."""
-
-    settings: Settings
-
-    def classify_exception(self, call: Call, error: Exception) -> Failure:
-        """Say what an exception of the library means."""
-        ...
-
-    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        """Did the deadline end the attempt, through a timeout of the library?"""
-        ...
-
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        """Did the attempt break on a connection that had carried a request before?
-
-        Asked only after an attempt has failed. False where the library does not show it.
-        """
-        ...
-
-    def note_error(self, call: Call, error: Exception) -> None:
-        """Note an error that ends a call, where the library would act on it."""
-        ...
-
-
-class StreamPort(Protocol):
-    """A port, as far as it makes the errors of a stream of events."""
-
-    def stream_error(self, message: str) -> Exception:
-        """Make the library's error for a body that ends too early."""
-        ...
-
-    def stream_timeout(self, message: str) -> Exception:
-        """Make the library's error for a read that takes too long."""
-        ...
-
-
-class Library(Protocol[Seen_contra]):
-    """A port, as far as both kinds know their library; nothing here does input or output."""
-
-    @property
-    def circuit_open_error(self) -> type[CircuitOpenError]:
-        """The library's own CircuitOpenError."""
-        ...
-
-    @property
-    def deadline_exceeded(self) -> type[DeadlineExceeded]:
-        """The library's own DeadlineExceeded."""
-        ...
-
-    def classify_response(self, call: Call, response: Seen_contra) -> Failure | None:
-        """Return why a response is not good; None: it is."""
-        ...
-
-    def final_error(self, call: Call, error: Exception) -> Exception:
-        """Return the error that a caller gets in place of this one, mostly the same."""
-        ...
-
-    def closed_error(self) -> Exception:
-        """Make the error of a call whose transport was closed while it waited."""
-        ...
-
-
-class CommonPort(Classifier, Library[Seen_contra], Protocol[Seen_contra]):
-    """The part that both kinds of port have."""
-
-
-class Port(Classifier, Library[Response], Protocol[Response]):
-    """A transport, as the loop sees it. The methods of a synchronous one never suspend."""
-
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        """Wait; False: the transport was closed meanwhile."""
-        ...
-
-    async def run_hook(self, call: Call) -> None:
-        """Call ``before_attempt`` with the request that ``send`` is to send."""
-        ...
-
-    async def send(self, call: Call) -> Response:
-        """Send the next attempt, count it, and read a small body; raises the library's errors."""
-        ...
-
-    async def inspect(self, call: Call, response: Response) -> Response | Exception:
-        """Call ``retry_if``, read a vendor's hint; return the response, or what replaces it.
-
-        An error, if the deadline ended it.
-        """
-        ...
-
-    async def close_idle(self, call: Call, error: Exception) -> None:
-        """Close idle connections to where an attempt broke on a reused one."""
-        ...
-
-    async def discard(self, call: Call, response: Response) -> object:
-        """Read what is left of a failed response if that is little and quick, then close it."""
-        ...
-
-    async def keep(self, call: Call, response: Response) -> bool:
-        """Read the response of a held call into ``kept``; False: it is too long for that."""
-        ...
-
-    async def hand_over(self, call: Call, response: Response) -> Response:
-        """Return what the caller gets."""
-        ...
-
-    async def close_unused(self, response: Response | Exception | None) -> None:
-        """Close a response that the caller does not get; of anything else do nothing."""
-        ...
-
-
-class ResumingPort(Port[Response], Protocol[Response]):
-    """A port, as far as the rest of a body is requested through it."""
-
-    def kind_of(self, error: Exception) -> FailureKind:
-        """The kind of what broke a body."""
-        ...
-
-    def request_rest(self, call: Call, lines: Sequence[tuple[str, str]]) -> None:
-        """Let the call send its request with these lines, in place of those of the same names."""
-
-    def free_to_caller(self, call: Call, response: Response) -> Response:
-        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
-        ...
-
-
-class Inspection(Protocol):
-    """The body under a copy of a response; what is awaited, an asynchronous one has."""
-
-    response: Any
-    answer: Any  # what ``retry_if`` returned
-    error: Exception | None  # what it raised
-    is_wanted: bool  # it inspected a body that could only have been awaited
-    patience: float  # seconds for which the body is read at most
-    prefetch_result: Prefetched | Exception | None
-
-    def shown(self) -> Any: ...
-    async def read(self) -> object: ...
-    async def decoded(self) -> bytes: ...
-
-
-class Hooked(CommonPort[Seen_contra], Protocol[Seen_contra]):
-    """A port that calls a function of the user's.
-
-    Attributes:
-        backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
-    """
-
-    @property
-    def backstop(self) -> Backstop | None: ...
-
-
-class Inspecting(Hooked[Seen_contra], Protocol[Seen_contra]):
-    """A port whose library can show a copy of a response to ``retry_if``."""
-
-    def inspection_of(
-        self, request: Any, response: Seen_contra, deadline_at: float, prefetched: Prefetched | None
-    ) -> Inspection:
-        """The inspection of a response, whose body was prefetched with this result."""
-        ...
-
-    def status_of(self, response: Seen_contra) -> int: ...
-
-    async def close_unused(self, response: Seen_contra) -> None: ...
-
-
-class AsyncPort(Port[Response], Inspecting[Response], Protocol[Response]):
-    """The port of an asynchronous transport."""
-
-    @property
-    def backstop(self) -> Backstop: ...
 
 
 class Sendable(Protocol):
@@ -249,4 +81,237 @@ class Copying(Protocol[Source_contra, Sent, Url]):
 
     def bound(self, outgoing: Outgoing) -> None:
         """Let what is sent know its limits."""
+        ...
+
+
+class Classifier(Protocol):
+    """A port, as far as it knows the errors of its library."""
+
+    settings: Settings
+
+    def classify_exception(self, call: Call, error: Exception) -> Failure:
+        """Say what an exception of the library means."""
+        ...
+
+    def is_inside(self, error: Exception, cause: BaseException) -> bool:
+        """Has the library made the error from this one?"""
+        ...
+
+    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
+        """Did the deadline end the attempt, through a timeout of the library?"""
+        ...
+
+    def is_reused(self, call: Call, error: Exception) -> bool:
+        """Did the attempt break on a connection that had carried a request before?
+
+        Asked only after an attempt has failed. False where the library does not show it.
+        """
+        ...
+
+    def note_error(self, call: Call, error: Exception) -> None:
+        """Note an error that ends a call, where the library would act on it."""
+        ...
+
+
+class CommonPort(Classifier, Protocol):
+    """A port, as far as it makes the errors of its library. Nothing here does input or output."""
+
+    @property
+    def circuit_open_error(self) -> type[CircuitOpenError]:
+        """The library's own CircuitOpenError."""
+        ...
+
+    @property
+    def deadline_exceeded(self) -> type[DeadlineExceeded]:
+        """The library's own DeadlineExceeded."""
+        ...
+
+    def final_error(self, call: Call, error: Exception) -> Exception:
+        """Return the error that a caller gets in place of this one, mostly the same."""
+        ...
+
+    def closed_error(self) -> Exception:
+        """Make the error of a call whose transport was closed while it waited."""
+        ...
+
+    def stream_error(self, message: str) -> Exception:
+        """Make the library's error for a body that ends too early."""
+        ...
+
+    def stream_timeout(self, message: str) -> Exception:
+        """Make the library's error for a read that takes too long."""
+        ...
+
+
+class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
+    """A transport, as the loop and the driver see it. A synchronous one never suspends.
+
+    Attributes:
+        backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def backstop(self) -> Backstop | None: ...
+
+    # An attempt.
+
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        """Wait; False: the transport was closed meanwhile."""
+        ...
+
+    async def renew(self, call: Call) -> None:
+        """Wait until the last attempt uses the body no more; raise if none can follow."""
+
+    async def transmit(self, call: Call, request: Any) -> Response:
+        """Send, once; the response is ``call.live`` before anything can interrupt."""
+        ...
+
+    def consumed(self, call: Call, error: Exception) -> Exception:
+        """Make the library's error for a body that cannot be sent again."""
+        ...
+
+    async def received(self, call: Call, response: Response) -> Response:
+        """Read a small body, or the one that the client itself would read; note how that ended."""
+        ...
+
+    async def inspect(self, call: Call, response: Response) -> Response | Exception:
+        """Call ``retry_if``, read a vendor's hint; return the response, or what replaces it.
+
+        An error, if the deadline ended it.
+        """
+        ...
+
+    async def close_idle(self, call: Call, error: Exception) -> None:
+        """Close idle connections to where an attempt broke on a reused one."""
+        ...
+
+    async def close_unused(self, response: Response | Exception | None) -> None:
+        """Close a response that the caller does not get; of anything else do nothing."""
+        ...
+
+    # The head of a response.
+
+    def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
+        """Status and header lines."""
+        ...
+
+    def story_of(self, response: Response) -> object:
+        """What an inner forbear has attached."""
+        ...
+
+    def attach(self, response: Response, story: Story) -> None:
+        """Let ``record_of`` find the story."""
+
+    def add_headers(self, response: Response, lines: Mapping[str, str]) -> None: ...
+    def keep_cookies(self, call: Call, response: Response) -> None:
+        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+
+    # Its body.
+
+    def has_ended(self, response: Response) -> bool:
+        """Holds it no connection, because nothing of its body is to come?"""
+        ...
+
+    def is_open(self, response: Response) -> bool:
+        """Is its body to come from the library, and resumed by nobody yet?"""
+        ...
+
+    def is_quick(self, call: Call, response: Response) -> bool:
+        """May the rest of a failed response be worth reading?"""
+        ...
+
+    def is_long(self, response: Response) -> bool:
+        """Is its body longer than what is drained, or kept of a held call?"""
+        ...
+
+    def is_resumable(self, request: Any, response: Response) -> bool:
+        """May a body of which a part was handed over be resumable? That is decided if it breaks."""
+        ...
+
+    def live(self, request: Any, response: Response, ends_at: float = ...) -> Live:
+        """The only reader of what is still to come."""
+        ...
+
+    def put_back(
+        self, response: Response, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> Response:
+        """Let the caller read what was read, and then what the reading has ended with."""
+        ...
+
+    def pieces_of(self, response: Response) -> list[bytes]:
+        """What was read and put back."""
+        ...
+
+    def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
+        """The response with this body, which holds no connection; None: with its head alone."""
+        ...
+
+    def surround(
+        self, request: Any, response: Response, make: Callable[[Bytes], Bytes]
+    ) -> Response:
+        """Let the caller read the body through a source around its own."""
+        ...
+
+    # The end.
+
+    def note_hop(self, call: Call, response: Response) -> None:
+        """Let the next hop of a redirect know what this one has used."""
+
+    def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
+        """Make the library's own error for the response that the call ends with."""
+        ...
+
+    async def read_last(self, call: Call, response: Response) -> Response:
+        """Read the body of a failure that ends the call, where the client itself would."""
+        ...
+
+    def free_to_caller(self, call: Call, response: Response) -> Response:
+        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
+        ...
+
+    # A body that is resumed.
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        """The kind of what broke it."""
+        ...
+
+    def download_of(
+        self, call: Call, status: int, lines: Sequence[Line]
+    ) -> Download | Repeat | None:
+        """What of the body under this head can be requested; None: nothing."""
+        ...
+
+    def keeps(self, response: Response) -> bool:
+        """May a body without a validator be continued, if the same bytes come again?"""
+        ...
+
+    def source_of_rest(self, response: Response) -> Bytes:
+        """What a response that continues it gives; nobody else holds that one."""
+        ...
+
+
+class Inspection(Protocol):
+    """The body under a copy of a response; what is awaited, an asynchronous one has."""
+
+    response: Any
+    answer: Any  # what ``retry_if`` returned
+    error: Exception | None  # what it raised
+    is_wanted: bool  # it inspected a body that could only have been awaited
+    patience: float  # seconds for which the body is read at most
+    prefetch_result: Prefetched | Exception | None
+
+    def shown(self) -> Any: ...
+    async def read(self) -> object: ...
+    async def decoded(self) -> bytes: ...
+
+
+class Inspecting(Port[Response], Protocol[Response]):
+    """A port whose library can show a copy of a response to ``retry_if``."""
+
+    def inspection_of(
+        self, request: Any, response: Response, deadline_at: float, prefetched: Prefetched | None
+    ) -> Inspection:
+        """The inspection of a response, whose body was prefetched with this result."""
         ...

@@ -20,14 +20,14 @@ from .outgoing import Hop, Outgoing
 from .settings import OFF, policy_and_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import Iterable, Sequence
 
     from ..core.call import Call
     from ..core.request import Request
     from ..idempotency import IdempotencyKeys
     from .context import CallContext
     from .guards import Readings
-    from .port import Copying, Sent, Source, Url
+    from .port import Copying, Port, Response, Sent, Source, Url
     from .settings import Settings
 
     Lines = list[tuple[str, str]]
@@ -108,11 +108,10 @@ def next_lines(settings: Settings, call: Call) -> Lines:
     return announced(settings, call.context, attempt, call.deadline_at, written)
 
 
-def stop_outer(call: Call, headers: MutableMapping[str, str]) -> None:
-    """Mark the headers for an outer SDK, so that it does not retry a call that gave up."""
+def stop_outer(port: Port[Response], call: Call, response: Response) -> None:
+    """Mark a response for an outer SDK, so that it does not retry a call that gave up."""
     if call.policy is not OFF:
-        for name in STOPPING:
-            headers[name] = "false"
+        port.add_headers(response, dict.fromkeys(STOPPING, "false"))
 
 
 def outgoing_for(
@@ -255,18 +254,15 @@ def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:
     return port.copied(request, [("Host", port.host_of(url))] if named else None, url)
 
 
-def request_rest(port: Copying[Source, Sent, Url], call: Call, request: Sent) -> None:
-    """Let a call send this request, under the limits that hold for it."""
+def request_rest(
+    port: Copying[Source, Sent, Url], call: Call, lines: Sequence[tuple[str, str]]
+) -> None:
+    """Let a call send its request with these lines, under the limits that hold for it."""
     outgoing = call.outgoing = copy(outgoing_of(port, call))
-    outgoing.request = outgoing.pristine = request
+    request = outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, lines)
     outgoing.deadline_at, outgoing.timeouts = call.deadline_at, None
     call.request.headers = request.headers
     if call.deadline_at != inf or call.policy.attempt_timeout is not None:
         port.bound(outgoing)
         if outgoing.guard is not None:
             limit(port.settings, outgoing.guard, call.deadline_at)
-
-
-def pristine_of(call: Call) -> Any:
-    """The request as it is sent, without what only one attempt carries."""
-    return call.request.original if call.outgoing is None else call.outgoing.pristine

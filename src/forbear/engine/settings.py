@@ -47,14 +47,15 @@ ADDONS = {
     "event_streams": "addons.event_streams",
     "idempotency": "idempotency",
     "contact": "addons.contact",
+    "retry_if": "addons.inspection",
+    "before_attempt": "addons.hooks",
+    "resume": "addons.resume",
 }
 DEFAULTS: dict[str, object] = {
     **dict.fromkeys(ADDONS),
     "gate": ...,  # one of the transport's own
     "cooldown": "off",
     "addons": (),
-    "retry_if": None,
-    "before_attempt": None,
     "on_event": (),
     "body_buffer": 0,
     "resume": True,
@@ -64,6 +65,21 @@ DEFAULTS: dict[str, object] = {
     "clock": None,
     "random": None,
 }
+
+
+def addon(option: str) -> Any:
+    """The module of an option."""
+    return import_module(f"forbear.{ADDONS[option]}")
+
+
+def asked_for(options: Mapping[str, Any]) -> list[str]:
+    """The options that ask for their add-on; a switch loads it where it is needed."""
+    unasked = (None, False)
+    return [
+        name
+        for name, value in DEFAULTS.items()
+        if name in ADDONS and options.get(name) not in unasked and options[name] is not value
+    ]
 
 
 def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object]) -> dict[str, Any]:
@@ -80,11 +96,9 @@ def limits_of(random: Callable[[], float] | None = None, **options: Any) -> Limi
     """Make the limits that these options ask for; no gate, unless one is among them."""
     random = system_random if random is None else random
     made: list[Limit] = []
-    for option, module in ADDONS.items():
-        value = options.get(option)
-        if value is not None and value is not DEFAULTS[option]:
-            make = getattr(import_module(f"forbear.{module}"), "limits", None)
-            made += () if make is None else make(value, random)
+    for option in asked_for(options):
+        make = getattr(addon(option), "limits", None)
+        made += () if make is None else make(options[option], random)
     if not any(one.is_schedule for one in made):
         made.insert(0, Schedule(options.get("gate")))
     return Limits(made, random)
@@ -99,6 +113,8 @@ class Settings:
     """The options of one transport, checked, and what they make together. Never changed.
 
     Attributes:
+        judges: Functions of add-ons that read of a response what decides on it.
+        finishers: Options whose add-ons go around a body that is handed over.
         special: An option of this transport affects every first attempt.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
@@ -151,11 +167,11 @@ class Settings:
         keys = self.idempotency
         self.key_names = frozenset() if keys is None else keys.recognised
         self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
-        self.retry_if: Callable[[Any], object] | None = given["retry_if"]
-        self.before_attempt: Callable[[Any, int], Any] | None = given["before_attempt"]
+        self.retry_if: Callable[[Any], object] | None = given.get("retry_if")
+        self.before_attempt: Callable[[Any, int], Any] | None = given.get("before_attempt")
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
-        self.resume: bool = given["resume"]
+        self.resume: bool = given.get("resume", False)
         self.event_streams: Any = given.get("event_streams")
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
@@ -163,6 +179,10 @@ class Settings:
         self.name: str = given["name"]
         if given["gate"] is ...:
             given["gate"] = RetryGate()
+        asked = map(addon, asked_for(given))
+        self.judges = [module.judge for module in asked if hasattr(module, "judge")]
+        # Loaded with the first body that is handed over open.
+        self.finishers = [name for name in ADDONS if name == "resume"]
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
         self.policy = self.limits.merged(policy)
@@ -188,7 +208,7 @@ class Settings:
             or self.makes_keys
         )
 
-    def load(self, adapter: str, streams: str = "streams") -> None:
+    def load(self, adapter: str) -> None:
         """Load the parts of an adapter's package that only some options need.
 
         Not in the middle of a call, where an import may wait for a lock or find the interpreter
@@ -196,13 +216,10 @@ class Settings:
         """
         if self.special or not self.sends_alike or self.limits.moves_calls:
             import_module("forbear.engine.prepare")
-        if self.before_attempt is not None:
-            import_module("forbear.addons.hooks")
         if self.inspects_responses:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:
-            import_module("forbear.addons.event_streams")
-            import_module(f"{adapter}.{streams}")
+            import_module(f"{adapter}.bodies")
 
     def resolve(self, context: CallContext | None, setting: Any) -> RetryPolicy:
         """The policy of one call: the transport's < ``override`` < the request's.

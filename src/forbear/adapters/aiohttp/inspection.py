@@ -12,13 +12,13 @@ from ...addons.inspection import MOST_BYTES, seconds_to_look, too_late
 from ...engine.bodies import read_briefly
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.reading import LATE
-from .bodies import Live, Replaced, put_back
+from .bodies import Replaced
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from ...core.call import Prefetched
-    from ...engine.alarms import Backstop
+    from ...engine.port import Port
     from ...engine.reading import Ending
 
 
@@ -39,10 +39,10 @@ class Inspection:
     _is_read = False
 
     def __init__(
-        self, backstop: Backstop, response: ClientResponse, ends_at: float,
+        self, port: Port[ClientResponse], response: ClientResponse, ends_at: float,
         found: Prefetched | None,
     ) -> None:  # fmt: skip
-        self._backstop, self.response, self._ends_at = backstop, response, ends_at
+        self._port, self.response, self._ends_at = port, response, ends_at
         self.prefetch_result: Prefetched | Exception | None = found
 
     async def decoded(self) -> bytes:
@@ -65,6 +65,8 @@ class Inspection:
             seconds = min(seconds, seconds_to_look(response.method, response.status, kind, length))
         ends_at = min(SYSTEM_CLOCK.true_monotonic() + seconds, self._ends_at)
         found: list[bytes] = []
+        port = self._port
+        live = port.live(None, response, ends_at)
 
         def wants_more(piece: bytes, received: int) -> bool:
             found.append(piece)
@@ -72,9 +74,9 @@ class Inspection:
 
         ending: Ending | Exception = LATE  # also if ``retry_if`` gives up the reading
         try:
-            _, ending = await read_briefly(Live(self._backstop, response, ends_at), wants_more)
+            _, ending = await read_briefly(live, wants_more)
         finally:
-            put_back(self._backstop, response, found, ending)
+            port.put_back(response, live, found, ending)
         if isinstance(ending, Exception):
             self.prefetch_result = ending
             raise ending

@@ -2,63 +2,41 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ...core.call import IN_FLIGHT, KEPT, RECORD, RETRY_IF, SENDS
+from ...core.call import IN_FLIGHT, RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
-from ...engine.calls import (
-    call_of,
-    conclude,
-    end_attempt,
-    expired,
-    free_in_flight,
-    next_request,
-    sent_request,
-    too_late,
-    wants_status_error,
-    with_story,
-)
+from ...engine.bodies import innermost, rest_of
+from ...engine.calls import body_is_late, call_of, sent_request, too_late, with_story
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.errors import (
-    ConsumedBody,
-    DeadlineCut,
-    classify_status,
-    has_error_event,
-    note_quotas,
-)
+from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.frames import let_signals_through
-from ...engine.reading import (
-    DRAIN_BYTES,
-    DRAIN_SECONDS,
-    ENDLESS,
-    LATE,
-    WHOLE,
-    is_endless,
-    note_prefetch,
-)
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
 from .errors import classify, idle_since, is_full, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
     from aiohttp.client_proto import ResponseHandler
 
-    from ...core.call import Call, Prefetched
+    from ...core.call import Call, Prefetched, Story
+    from ...core.headers.fields import Line
+    from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Hop, Outgoing
-    from ...engine.reading import PrefetchResult
+    from ...engine.reading import Ending, Live, PrefetchResult
+    from ...engine.reading import Source as Bytes
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
@@ -83,7 +61,7 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:  # fmt: skip
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0], streams="bodies")
+        settings.load(__name__.rpartition(".")[0])
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
@@ -171,40 +149,23 @@ class AiohttpPort:
         )
         return slept and not call.request.original.session.closed
 
-    async def run_hook(self, call: Call) -> None:
-        sent = sent_request(call)
-        request = next_request(self, call)
-        await sent.close()  # as below
-        from ...addons.hooks import call_before_attempt  # the option has loaded it
+    async def renew(self, call: Call) -> None:
+        """Wait for the task that wrote the last attempt's body: else two tasks could read one."""
+        await sent_request(call).close()
+        if call.request.original.session.closed:  # it has lost its connector
+            raise with_story(self, call, call.last_error or self.closed_error())
 
-        await call_before_attempt(self, call, request)
-
-    async def send(self, call: Call) -> ClientResponse:
-        sent = sent_request(call)
-        request = next_request(self, call)
+    async def transmit(self, call: Call, request: ClientRequest) -> ClientResponse:
         if call.history:
-            # Wait for the task that wrote the last attempt's body, which was cancelled: else two
-            # tasks could read one body.
-            await sent.close()
             request.update_expect_continue()  # its future serves one response only
-            if request.session.closed:  # it has lost its connector
-                raise with_story(self, call, call.last_error or self.closed_error())
-        now = self.clock.monotonic()  # after the hook, which may have taken long
-        if now >= call.deadline_at:
-            raise expired(self, call)
-        call.sending(now)
-        handler, policy = call.request.handler, call.policy  # type: ignore[attr-defined]
-        if call.rest is not None:
-            policy = OFF  # it is not prefetched
-        call.live, prefetch = await self.attempt(request, handler, call.outgoing, policy, now)
-        note_prefetch(call, prefetch)
-        return call.live  # type: ignore[no-any-return]
+        handler = call.request.handler  # type: ignore[attr-defined]
+        return await self.send_once(request, handler, call.outgoing, call)
 
-    async def attempt(
+    async def send_once(
         self, request: ClientRequest, handler: ClientHandlerType, outgoing: Outgoing | None,
-        policy: RetryPolicy, now: float,
-    ) -> tuple[ClientResponse, PrefetchResult]:  # fmt: skip
-        """Send one attempt; return the response, and how the prefetch of its body ended.
+        call: Call | None = None,
+    ) -> ClientResponse:  # fmt: skip
+        """Send one attempt within its limits.
 
         Raises:
             DeadlineCut: The deadline is over, and the library has not noticed.
@@ -214,71 +175,66 @@ class AiohttpPort:
         try:
             if outgoing is None or (outgoing.deadline_at == inf and each is None):
                 response = await handler(request)
-                # Mostly; this costs less than to await the same.
-                if response.content.is_eof() and not self.awaits_events:
-                    return response, WHOLE
-                return response, await self.prefetch_body(response, policy)
-            with self.backstop.after(outgoing.deadline_at - now):
-                with self.backstop.after(inf if each is None else each):
-                    response = await handler(request)
-                if response is None:  # nobody knows whether anything was sent
-                    raise aiohttp.SocketTimeoutError(f"attempt_timeout, {each:g} s, was over")
-                return response, await self.prefetch_body(response, policy)
+            else:
+                left = outgoing.deadline_at - self.clock.monotonic()
+                with self.backstop.after(left):
+                    with self.backstop.after(inf if each is None else each):
+                        response = await handler(request)
+                    if response is None:  # nobody knows whether anything was sent
+                        raise aiohttp.SocketTimeoutError(f"attempt_timeout, {each:g} s, was over")
+                if response is None:
+                    raise DeadlineCut
+            if call is not None:
+                call.live = response
+            return response
         except aiohttp.ClientConnectionError as error:
             if isinstance(error.__cause__, ConsumedBody):
-                message = f"The request cannot be resent: {error.__cause__}."
-                raise aiohttp.ClientConnectionError(message) from None
-            if not isinstance(error.__cause__, DeadlineCut):
-                raise
+                raise self.consumed(call, error.__cause__) from None
+            if isinstance(error.__cause__, DeadlineCut):
+                raise DeadlineCut from None
+            raise
         except BaseException:
             await self.close_unused(response)
             raise
-        await self.close_unused(response)
-        raise DeadlineCut
 
-    async def prefetch_body(self, response: ClientResponse, policy: RetryPolicy) -> PrefetchResult:
+    def consumed(self, call: object, error: Exception) -> Exception:
+        return aiohttp.ClientConnectionError(f"The request cannot be resent: {error}.")
+
+    async def received(self, call: Call, response: ClientResponse) -> ClientResponse:
+        if call.rest is None:
+            note_prefetch(call, await self.prefetch_body(response, call.policy, call.deadline_at))
+        return response
+
+    async def prefetch_body(
+        self, response: ClientResponse, policy: RetryPolicy, deadline_at: float = inf
+    ) -> PrefetchResult:
         """Wait for the whole of a small body, if the response is likely to be accepted.
 
         What has arrived stays in aiohttp's own buffer, for the caller.
         """
-        content = response.content
-        if self.awaits_events:
-            from .bodies import await_first_event
-
-            found = await await_first_event(self, response, policy)
-            if found is not None:
-                return found
+        content, length = response.content, response.content_length
         if content.is_eof():
             return WHOLE
         if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
             return None
-        length = response.content_length
         if length is None or length > self.prefetch or "Content-Encoding" in response.headers:
             return None  # it may be more than the buffer holds
         if response.content_type.startswith(ENDLESS):
             return None
-        return await self.wait_for(content)
-
-    async def wait_for(
-        self, content: aiohttp.StreamReader, seconds: float = DRAIN_SECONDS
-    ) -> PrefetchResult:
-        """Wait for the end of a body, without taking it."""
         try:
             broken = content.exception()  # else it would be waited for
             if isinstance(broken, Exception):
                 return broken
-            with self.backstop.after(seconds):
+            left = deadline_at - self.clock.monotonic()
+            with self.backstop.after(min(DRAIN_SECONDS, left)):
                 await content.wait_eof()
                 return WHOLE
-            return LATE
+            return LATE if left > DRAIN_SECONDS else DeadlineCut()
         except Exception as error:
             let_signals_through(error)
             return error
 
     # After each attempt.
-
-    def status_of(self, response: ClientResponse) -> int:
-        return response.status
 
     def inspection_of(
         self, request: ClientRequest, response: ClientResponse, deadline_at: float,
@@ -287,27 +243,28 @@ class AiohttpPort:
         from .inspection import Inspection
 
         ends_at = SYSTEM_CLOCK.true_monotonic() + deadline_at - self.clock.monotonic()
-        return Inspection(self.backstop, response, ends_at, prefetched)
+        return Inspection(self, response, ends_at, prefetched)
 
     async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
         from ...addons.inspection import inspect  # the option has loaded it
 
         return await inspect(self, call, response)
 
-    def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
-        status: int = response.status
-        if self.settings.limits.reads_quotas:
-            note_quotas(self, call, response.raw_headers)
-        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
-            call.status = status
-            return None
-        if "Set-Cookie" in response.headers:
-            self._keep_cookies(call, response)
-        story = getattr(response, RECORD, None)
-        return classify_status(self, call, status, response.raw_headers, story)
+    def head_of(self, response: ClientResponse) -> tuple[int, Sequence[Line]]:
+        return response.status, response.raw_headers
 
-    def _keep_cookies(self, call: Call, response: ClientResponse) -> None:
-        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+    def story_of(self, response: ClientResponse) -> object:
+        return getattr(response, RECORD, None)
+
+    def attach(self, response: ClientResponse, story: Story) -> None:
+        setattr(response, RECORD, story)
+
+    def add_headers(self, response: ClientResponse, lines: Mapping[str, str]) -> None:
+        headers = response.headers.copy()
+        headers.update(lines)
+        response._cache["headers"] = type(response.headers)(headers)
+
+    def keep_cookies(self, call: Call, response: ClientResponse) -> None:
         original = call.request.original
         jar = original.session.cookie_jar
         before = cookie_for(original.url, jar)
@@ -320,10 +277,10 @@ class AiohttpPort:
             sent = outgoing.pristine.headers.get("Cookie", "")
             outgoing.cookie = renewed_cookies(sent, before, after, merges=True)
 
+    def is_inside(self, error: Exception, cause: BaseException) -> bool:
+        return error is cause or error.__cause__ is cause
+
     def classify_exception(self, call: Call, error: Exception) -> Failure:
-        broken = None if call.guard is None else call.guard.error
-        if broken is not None and (error is broken or error.__cause__ is broken):
-            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         failure = classify(error)
         request = call.request.original
         if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
@@ -356,73 +313,95 @@ class AiohttpPort:
         if response is not None and not isinstance(response, Exception):
             response.close()
 
-    async def discard(self, call: Call, response: ClientResponse) -> None:
-        """Wait for the rest of a failed response if that is little and quick, then close it."""
-        await self._comes_soon(call, response)
-        if not response.closed or response.connection is not None:
-            response.close()  # else its body was whole, and the connection is released already
+    # Bodies.
 
-    async def keep(self, call: Call, response: ClientResponse) -> bool:
-        """Wait for the body of a held call; False: it is too long to keep, so it is handed over."""
-        call.notes[KEPT] = response
-        content = response.content
-        if has_error_event(call, response.status):  # nothing else of it is kept
-            known = content.read_nowait()
-            response.close()
-            from .bodies import put_back
+    def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> Live:
+        from .bodies import Live  # loaded with the first body that is read, or handed over open
 
-            put_back(self.backstop, response, [known], WHOLE)
-            return True
-        is_whole = await self._comes_soon(call, response)
-        if max(response.content_length or 0, content.total_bytes) > DRAIN_BYTES:
-            return False
-        if not is_whole:  # it stalls or breaks, so only its head is kept
-            response.close()
+        return Live(self.backstop, response, ends_at)
+
+    def has_ended(self, response: ClientResponse) -> bool:
+        return has_ended(response)
+
+    def is_open(self, response: ClientResponse) -> bool:
+        return self.watches_bodies and response.status != 101 and not has_ended(response)
+
+    def is_quick(self, call: Call, response: ClientResponse) -> bool:
+        return call.prefetch_result is not LATE and not self.is_long(response)
+
+    def is_long(self, response: ClientResponse) -> bool:
+        return max(response.content_length or 0, response.content.total_bytes) > DRAIN_BYTES
+
+    def is_resumable(self, request: ClientRequest, response: ClientResponse) -> bool:
+        lines = request.headers.items()
+        return range_of(request.method, lines, response.status, response.raw_headers) is not None
+
+    def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
+        asked = sent_request(call)
+        return range_of(asked.method, asked.headers.items(), status, lines)
+
+    def keeps(self, response: ClientResponse) -> bool:
+        return False
+
+    def put_back(
+        self, response: ClientResponse, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> ClientResponse:
+        from .bodies import Replaced
+
+        again = aiohttp.ClientPayloadError("the body has broken before")
+        response.content = Replaced(response.content, rest_of(pieces, ending, live, again))
+        return response
+
+    def pieces_of(self, response: ClientResponse) -> list[bytes]:
+        return [response.content.read_nowait()]
+
+    def with_body(self, response: ClientResponse, pieces: list[bytes] | None) -> ClientResponse:
+        if pieces is None:
             response.content = aiohttp.streams.EMPTY_PAYLOAD
-        return True
+            return response
+        return self.put_back(response, self.live(None, response), pieces, WHOLE)
 
-    async def _comes_soon(self, call: Call, response: ClientResponse) -> bool:
-        """Does all of the body of a failed response come, little and soon? It is not taken."""
-        content = response.content
-        size = max(response.content_length or 0, content.total_bytes)
-        if not content.is_eof() and size <= DRAIN_BYTES and call.prefetch_result is not LATE:
-            seconds = min(DRAIN_SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
-            await self.wait_for(content, seconds)
-        return bool(content.is_eof())
+    def surround(
+        self, request: object, response: ClientResponse, make: Callable[[Bytes], Bytes]
+    ) -> ClientResponse:
+        from .bodies import Replaced, source_of
+
+        source = make(source_of(self.backstop, response))
+        response.content = Replaced(response.content, source)
+        return response
+
+    def source_of_rest(self, response: ClientResponse) -> Bytes:
+        from .bodies import Live
+
+        return Live(self.backstop, response, is_rest=True)
 
     # The end.
 
-    async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse:
-        if call.rest is None:
-            self.finish(call, response)
-            if wants_status_error(call):
-                await self.discard(call, response)
-                # No name for the error: its traceback would hold the frame that holds it, and the
-                # cycle would keep the response until the garbage collector runs.
-                raise self.status_error(call, response)
-            if call.policy is not OFF and not has_ended(response):
-                self.watch_body(response, lambda: call, sent_request(call), call.context)
-        if IN_FLIGHT in call.notes:  # the response keeps it for as long as its connection
-            connection = response.connection  # None: the body has come
-            endless = (
-                None if connection is None else is_endless(response.content_type, response.status)
-            )
-            notes = end_attempt(call, endless=endless)
-            if notes is not None and connection is not None:
-                connection.add_callback(partial(free_in_flight, notes))
-        return response
-
-    def finish(self, call: Call, response: ClientResponse) -> None:
+    def note_hop(self, call: Call, response: ClientResponse) -> None:
         setattr(response, SENDS, True)
-        conclude(self, call, vars(response), RECORD)
-        if self.settings.stop_outer_retries and call.stop is not None:
-            from ...engine.prepare import stop_outer
-
-            headers = response.headers.copy()
-            stop_outer(call, headers)
-            response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400 and call.policy is not OFF:
             self.leave_hop(call)
+
+    async def read_last(self, call: Call, response: ClientResponse) -> ClientResponse:
+        return response
+
+    def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
+        return self.bounded(response, lambda: call, call.context)
+
+    def bounded(
+        self, response: ClientResponse, begin: Callable[[], Call], context: CallContext | None
+    ) -> ClientResponse:
+        """Let a body that is handed over end at ``forbear.deadline``."""
+        if context is None or not context.has_deadline() or has_ended(response):
+            return response
+        from .bodies import Replaced, source_of
+
+        source, now = source_of(self.backstop, response), self.clock.monotonic()
+        live = innermost(source)
+        live.ends_at = SYSTEM_CLOCK.true_monotonic() + context.deadline_on(self.clock, now) - now
+        live.late = lambda: body_is_late(self, begin())
+        response.content = Replaced(response.content, source)
+        return response
 
     def leave_hop(self, call: Call, error: Exception | None = None) -> None:
         """Leave to the next hop what this one has used, or the error that ended the call."""
@@ -430,29 +409,17 @@ class AiohttpPort:
 
         LAST_HOP.set((self, call.request.original._timer, Hop(call), error))
 
-    def watch_body(
-        self, response: ClientResponse, begin: Callable[[], Call], request: ClientRequest,
-        context: CallContext | None,
-    ) -> None:  # fmt: skip
-        """Resume a body that is still to come where it breaks; it ends at ``forbear.deadline``."""
-        is_bounded = context is not None and context.has_deadline()
-        if response.status != 101 and (self.watches_bodies or is_bounded):
-            from .bodies import watch_body
-
-            watch_body(self, response, begin, request, context)
-
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)
 
     def stream_timeout(self, message: str) -> Exception:
         return aiohttp.SocketTimeoutError(message)
 
-    def status_error(self, call: Call, response: ClientResponse) -> Exception:
-        error = aiohttp.ClientResponseError(
+    def status_error(self, call: Call, response: ClientResponse, body: object) -> Exception:
+        return aiohttp.ClientResponseError(
             response.request_info, response.history, status=response.status,
             message=response.reason or "", headers=response.headers,
         )  # fmt: skip
-        return with_story(self, call, error)
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         if is_lost(error):
@@ -469,14 +436,6 @@ class AiohttpPort:
             "The session or its middleware was closed while the call waited."
         )
 
-    def request_rest(self, call: Call, lines: Lines) -> None:
-        from ...engine.prepare import pristine_of, request_rest
-
-        request_rest(self, call, self.copied(pristine_of(call), lines))
-
-    def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
-        return response
-
 
 def has_ended(response: ClientResponse) -> bool:
     """Has all of a body come? An empty one may be a stream of events that ended too early."""
@@ -484,3 +443,17 @@ def has_ended(response: ClientResponse) -> bool:
     if not content.is_eof():
         return False
     return content.total_bytes > 0 or not begins_events(response.status, response.raw_headers)
+
+
+def range_of(
+    method: str, asked: Iterable[Line], status: int, lines: Sequence[Line]
+) -> Download | None:
+    """What of a body can be requested; not of an encoded one.
+
+    aiohttp decodes while it reads, so the raw bytes that a range counts are not known.
+    """
+    if any(name.lower() == b"content-encoding" for name, _ in lines):
+        return None
+    from ...core.headers.ranges import download_of  # loaded with the first that stays open
+
+    return download_of(method, asked, status, lines)

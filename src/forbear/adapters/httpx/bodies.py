@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ...core.call import SENT, SETTING
 from ...core.headers.fields import begins_events
 from ...engine.bodies import read_briefly
-from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
 from ...engine.frames import let_signals_through
 from ...engine.loop import drive
-from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, PrefetchResult, is_endless
+from ...engine.reading import LATE, WHOLE, PrefetchResult, is_endless
 from .errors import own_error
 from .reading import LENGTH, arrived, length_to_prefetch, unread
 
@@ -124,12 +123,6 @@ async def prefetch_body(
     """
     length = length_to_prefetch(port, response)
     sent = request if outgoing is None else outgoing.request
-    if port.awaits_events:
-        from .streams import await_first_event, begin_stream  # loaded with the option
-
-        start = begin_stream(port, sent, response, outgoing)
-        if start is not None:
-            return await await_first_event(port, sent, response, start)
     if length > port.prefetch or response.is_closed:  # closed: a transport below has read it
         return None
     if arrived(response.stream) == length:
@@ -148,23 +141,6 @@ async def read_whole(port: HttpxPort, request: Request, response: Response) -> P
         with suppress(Exception):
             await live.close()
     return await read_so_far(port, response, live, pieces, ending)
-
-
-async def drain(
-    port: HttpxPort, request: Request, response: Response, seconds: float
-) -> list[bytes] | None:
-    """Read what is left of a body within so many seconds, and close it.
-
-    None: that is too much, or takes too long, so what was read is put back in front of the rest; or
-    it has broken, and how the body of a failed response ends does not matter.
-    """
-    stream: Any = response.stream
-    if type(stream) is port.byte_stream:
-        return list(stream)
-    live = port.live(request, response, SYSTEM_CLOCK.true_monotonic() + seconds)
-    pieces, ending = await read_briefly(live, lambda _, received: received <= DRAIN_BYTES)
-    ending = await read_so_far(port, response, live, pieces, ending)
-    return pieces if ending is WHOLE else None
 
 
 async def read_so_far(

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from httpx import Response
 
     from ...core.call import Call
-    from .types import CopyingPort
+    from .types import HttpxPort
 
 
-def keep_cookies(port: CopyingPort, cookies: Any, call: Call, response: Response) -> None:
+def keep_cookies(port: HttpxPort, cookies: Any, call: Call, response: Response) -> None:
     """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
     raw = response.headers.raw
     lines = [value for name, value in raw if name.lower() == b"set-cookie"]
@@ -30,7 +30,7 @@ def keep_cookies(port: CopyingPort, cookies: Any, call: Call, response: Response
         outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
 
 
-def cookie_for(port: CopyingPort, original: Any, cookies: Any) -> str:
+def cookie_for(port: HttpxPort, original: Any, cookies: Any) -> str:
     """The ``Cookie`` that the client would send; "" for none."""
     fresh = port.library.module.Request(original.method, original.url)
     cookies.set_cookie_header(fresh)

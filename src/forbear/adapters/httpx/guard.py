@@ -150,7 +150,7 @@ def guard_of(port: HttpxPort, request: Request, body: object) -> Guard:
 
 
 def consumed(
-    module: ModuleType, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool
+    module: ModuleType, outgoing: Outgoing | None, error: Exception, *, first: bool
 ) -> Exception:
     """The library's error for a body that would have been read a second time."""
     assert outgoing is not None  # only a guard raises it

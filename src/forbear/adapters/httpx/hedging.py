@@ -28,12 +28,10 @@ from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, 
 from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.clock import asyncio_loop
 from ...engine.current import CURRENT
-from ...engine.errors import HedgeFinished
+from ...engine.errors import HedgeFinished, classify_response
 from ...engine.frames import drop_frames
 from ...engine.prepare import aimed, outgoing_of
-from ...engine.reading import note_prefetch
 from ...engine.settings import policy_and_deadline
-from .bodies import prefetch_body
 from .pools import close_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url
 
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.outcome import Failure
     from ...engine.port import Inspection
-    from .types import AsyncHttpxPort
+    from .types import HttpxPort
 
 STOPS = frozenset({429, 503})  # the origin is overloaded already
 # No later moment changes these. "cancelled" ends: anyio cancels a task for an instant to connect.
@@ -145,7 +143,7 @@ class HedgedCall:
             if isinstance(question.prefetch_result, Exception):
                 return port.classify_exception(call, question.prefetch_result), question
             call.notes[RETRY_IF] = question.answer
-        failure: Failure | None = port.classify_response(call, response)
+        failure: Failure | None = classify_response(port, call, response)
         call.notes.pop(RETRY_IF, None)
         return failure, question
 
@@ -431,7 +429,7 @@ def stops(failure: Failure) -> bool:
 class Hedging:
     """Sends first attempts, and hedges them with second ones."""
 
-    def __init__(self, port: AsyncHttpxPort, hedge: Hedge) -> None:
+    def __init__(self, port: HttpxPort, hedge: Hedge) -> None:
         self.port, self.hedge, self.inner, self.clock = port, hedge, port.inner, port.clock
         self.limits = port.settings.limits
         self.of_thread = PerThread(Alarms, self._now)
@@ -580,12 +578,7 @@ class Hedging:
         second.response = second.error = None  # an error's traceback holds the second attempt
         if isinstance(outcome, Exception):
             return outcome
-        question = call.notes[INSPECTION] = finished.question
-        if port.should_prefetch(outcome, call.policy):
-            original = call.request.original
-            note_prefetch(call, await prefetch_body(port, original, outcome, call.outgoing))
-            if question is not None:
-                question.prefetch_result = call.prefetch_result
+        call.notes[INSPECTION] = finished.question
         return outcome
 
     def end_held(self, call: Call, times: Times) -> None:
@@ -596,7 +589,7 @@ class Hedging:
     async def second_request(self, hedged: HedgedCall) -> Request | None:
         """Make the copy that is sent as the second attempt; None: its slot is gone."""
         port, call = self.port, hedged.call
-        request = port.copied(hedged.request, ())
+        request: Request = port.copied(hedged.request, ())
         if not self.hedge.keyed:
             for name in KEY_LINES | port.settings.key_names:
                 request.headers.pop(name, None)

@@ -11,55 +11,45 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.call import IN_FLIGHT, KEPT, RETRY_IF, SETTING, Call
-from ...core.headers.fields import begins_events
-from ...core.headers.hints import READ_BYTES
-from ...core.outcome import Failure, FailureKind, Phase
-from ...engine.bodies import Broken, PutBack, Releasing, rest_of
+from ...core.call import SETTING, Call
+from ...core.headers.fields import media_type
+from ...core.outcome import Failure, FailureKind
+from ...engine.bodies import Broken, PutBack, rest_of
 from ...engine.calls import (
     call_after_first,
     call_of,
     cancelled,
-    conclude,
-    end_attempt,
-    expired,
-    next_request,
     note_success,
     sent_request,
     too_late,
-    wants_status_error,
-    with_story,
 )
-from ...engine.errors import ConsumedBody, classify_status, has_error_event, note_quotas
-from ...engine.frames import let_signals_through
+from ...engine.driver import watched
+from ...engine.errors import ConsumedBody
 from ...engine.loop import run
-from ...engine.reading import (
-    DRAIN_BYTES,
-    DRAIN_SECONDS,
-    WHOLE,
-    is_endless,
-    note_prefetch,
-)
+from ...engine.reading import DRAIN_BYTES, WHOLE, note_prefetch
 from ...engine.settings import OFF
-from .bodies import (
-    Replaced,
-    drain,
-    has_arrived,
-    prefetch_body,
-    read_whole,
-)
+from .bodies import Replaced, has_arrived, prefetch_body, read_whole
 from .errors import classify, is_inside, own_error
-from .reading import UNKNOWN, AsyncLive, LiveBody, SyncLive, length_to_prefetch
+from .reading import (
+    UNKNOWN,
+    AsyncLive,
+    LiveBody,
+    SyncLive,
+    length_to_prefetch,
+    own_timeout,
+)
 from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
     from weakref import ref
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Prefetched
+    from ...core.call import Prefetched, Story
+    from ...core.headers.fields import Line
+    from ...core.headers.ranges import Download, Repeat
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
@@ -251,41 +241,33 @@ class HttpxPort:
         async def transmit(self, call: Call, request: Request) -> Response: ...
         async def close_unused(self, response: Response | Exception | None) -> None: ...
 
-    async def run_hook(self, call: Call) -> None:
-        from ...addons.hooks import call_before_attempt  # the option has loaded it
+    async def renew(self, call: Call) -> None:
+        """Nothing: a body was written before its response came."""
 
-        await call_before_attempt(self, call, next_request(self, call))
+    def consumed(self, call: Call, error: Exception) -> Exception:
+        return self.cannot_resend(call.outgoing, error, first=not call.history)
 
-    async def send(self, call: Call) -> Response:
-        request = next_request(self, call)
-        now = self.clock.monotonic()  # after the hook, which may have taken long
-        if now >= call.deadline_at:
-            raise expired(self, call)
-        call.sending(now)
-        try:
-            response = await self.transmit(call, request)
-        except ConsumedBody as error:
-            raise self.consumed(call.outgoing, error, first=not call.history) from None
-        if call.rest is None and self.should_prefetch(response, call.policy):
-            original = call.request.original
-            note_prefetch(call, await prefetch_body(self, original, response, call.outgoing))
-        return response
-
-    def consumed(self, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool) -> Exception:
+    def cannot_resend(
+        self, outgoing: Outgoing | None, error: Exception, *, first: bool
+    ) -> Exception:
         from .guard import consumed  # a guard has raised it
 
         return consumed(self.library.module, outgoing, error, first=first)
+
+    async def received(self, call: Call, response: Response) -> Response:
+        if call.rest is not None:
+            return self.surround(sent_request(call), response, lambda source: source)
+        if self.should_prefetch(response, call.policy):
+            original = call.request.original
+            note_prefetch(call, await prefetch_body(self, original, response, call.outgoing))
+        return response
 
     def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
         """Is the response likely to be accepted, so that its body is read before it is?"""
         return (
             self.prefetches
             and response.status_code not in policy.statuses
-            and (
-                type(response.stream) not in self.ready
-                # A mock's stream of events is judged too.
-                or (self.awaits_events and type(response.stream) is self.byte_stream)
-            )
+            and type(response.stream) not in self.ready
             and policy is not OFF
         )
 
@@ -298,7 +280,7 @@ class HttpxPort:
         prefetch: PrefetchResult = None
         try:
             if isinstance(held[0], ConsumedBody):
-                held[0] = self.consumed(outgoing, held[0], first=True)
+                held[0] = self.cannot_resend(outgoing, held[0], first=True)
             elif not isinstance(held[0], Exception):
                 prefetch = await self.receive_first(held[0], request, outgoing)
                 if held[0].status_code < 300 and not isinstance(prefetch, Exception):
@@ -338,16 +320,13 @@ class HttpxPort:
         request, outgoing, started_at, _ = facts
         begin = partial(call_after_first, self, *facts)
         if not is_whole and (outgoing is None or outgoing.policy is not OFF):
-            self._watch_body(request if outgoing is None else outgoing.request, response, begin)
+            watched(self, request if outgoing is None else outgoing.request, response, begin)
         if outgoing is not None:
             self.reopen(outgoing, response, begin)
         settings = self.settings
         if not (settings.is_plain and settings.limits.shared.quiet):
             origin, status = origin_of_url(request.url), response.status_code
             note_success(settings, request.method, origin, status, started_at)
-
-    def status_of(self, response: Response) -> int:
-        return response.status_code
 
     def inspection_of(
         self,
@@ -370,28 +349,29 @@ class HttpxPort:
 
     # After each attempt.
 
-    def classify_response(self, call: Call, response: Response) -> Failure | None:
-        status = response.status_code
-        if self.reads_quotas:
-            note_quotas(self, call, response.headers.raw)
-        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
-            call.status = status
-            return None
-        lines = response.headers.raw
-        names = frozenset(name.lower() for name, _ in lines)
-        if READ_BYTES.isdisjoint(names):
-            lines = []
+    def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
+        return response.status_code, response.headers.raw
+
+    def story_of(self, response: Response) -> object:
+        return response.extensions.get(SETTING)
+
+    def attach(self, response: Response, story: Story) -> None:
+        response.extensions[SETTING] = story
+
+    def add_headers(self, response: Response, lines: Mapping[str, str]) -> None:
+        response.headers.update(lines)
+
+    def keep_cookies(self, call: Call, response: Response) -> None:
         client = None if self.client is None else self.client()
-        if client is not None and b"set-cookie" in names:
+        if client is not None:
             from .cookies import keep_cookies
 
             keep_cookies(self, client.cookies, call, response)
-        return classify_status(self, call, status, lines, response.extensions.get(SETTING))
+
+    def is_inside(self, error: Exception, cause: BaseException) -> bool:
+        return is_inside(error, cause)
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
-        guard = call.guard
-        if guard is not None and guard.error is not None and is_inside(error, guard.error):
-            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         failure = classify(error, self.library.roots)
         if failure.kind is FailureKind.POOL or failure.kind is FailureKind.TIMEOUT:
             from .pools import free_lost_slots
@@ -426,18 +406,30 @@ class HttpxPort:
 
     def surround(
         self, request: Request, response: Response, make: Callable[[Source], Source]
-    ) -> None:
-        """Let the caller read a body through a source around its own."""
+    ) -> Response:
         source = self.source_of(request, response)
         response.stream = self.replaced(self, make(source))
+        return response
 
     def put_back(
         self, response: Any, live: Live, pieces: list[bytes], ending: Ending | Exception
-    ) -> None:
-        """Put what was read in front of the rest, or of the error that broke the body."""
-        live.ends_at = inf
+    ) -> Response:
+        if isinstance(ending, Exception):
+            from .pools import reset_lost
+
+            reset_lost(self.inner)
         again = self.stream_error("the body has broken before")
         response.stream = self.replaced(self, rest_of(pieces, ending, live, again))
+        return response  # type: ignore[no-any-return]
+
+    def pieces_of(self, response: Any) -> list[bytes]:
+        return list(response.stream.stream.pieces)
+
+    def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
+        response.stream = self.byte_stream(b"".join(pieces or ()))
+        for name in NAMES_OF_BODY if pieces is None else ():
+            response.headers.pop(name, None)
+        return response
 
     def source_of(self, request: Request, response: Response) -> Source:
         stream: Any = response.stream
@@ -471,42 +463,45 @@ class HttpxPort:
             return sum(map(len, stream.stream.pieces)) > DRAIN_BYTES
         return DRAIN_BYTES < length_to_prefetch(self, response) < UNKNOWN
 
-    async def discard(self, call: Call, response: Response) -> list[bytes] | None:
-        """Read what is left of a failed response if that is little and quick, then close it.
+    def has_ended(self, response: Response) -> bool:
+        # One that is closed was made of bytes, so that nobody reads or closes its stream.
+        return type(response.stream) is self.byte_stream or response.is_closed
 
-        Returns:
-            The raw body, if all of it came.
+    def is_open(self, response: Response) -> bool:
+        stream = response.stream
+        return self.prefetches and (type(stream) not in self.ready or self.was_begun(stream))
+
+    def is_resumable(self, request: Request, response: Response) -> bool:
+        return request.method == "GET"
+
+    def download_of(
+        self, call: Call, status: int, lines: Sequence[Line]
+    ) -> Download | Repeat | None:
+        from ...core.headers.ranges import Repeat, download_of  # loaded with the first that breaks
+
+        asked = sent_request(call)
+        found = download_of(asked.method, asked.headers.raw, status, lines)
+        is_repeated = asked.method == "GET" and status in (200, 206)
+        if found is None and is_repeated and own_timeout(call.request.original) is not None:
+            return Repeat(status, lines)
+        return found
+
+    def keeps(self, response: Response) -> bool:
+        """Is it a small JSON document of unknown length? It is requested again as a whole.
+
+        It continues only if its bytes begin with those that the caller has, because then all that
+        the caller gets is the second response, byte for byte. Not without a read timeout: such a
+        caller expects silences, as in a feed of documents.
         """
-        body = await self.drain(call, response)
-        try:
-            if body is None:  # Response.close() costs as much as a third of a retry
-                await self.source_of(sent_request(call), response).close()
-        except Exception as error:  # the response has failed: how its body ends does not matter
-            let_signals_through(error)
-        return body
+        kind = media_type(response.headers.raw)
+        is_document = kind == "application/json" or (
+            kind.endswith("+json") and kind != "application/stream+json"
+        )
+        return is_document and length_to_prefetch(self, response) == UNKNOWN
 
-    async def drain(self, call: Call, response: Response) -> list[bytes] | None:
-        """Read what is left of a failed response, if that is little and quick."""
-        if not self.is_quick(call, response):
-            return None
-        seconds = min(DRAIN_SECONDS, call.deadline_at - self.clock.monotonic())
-        return await drain(self, sent_request(call), response, seconds)
-
-    async def keep(self, call: Call, response: Response) -> bool:
-        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        call.notes[KEPT] = response
-        body = await self.drain(call, response)
-        if self.is_long(response):
-            return False
-        if body is None:
-            stream: Any = response.stream
-            is_event = has_error_event(call, response.status_code)
-            body = list(stream.stream.pieces) if is_event else []  # the event has been read
-            await self.close_unused(response)
-            for name in () if is_event else NAMES_OF_BODY:
-                response.headers.pop(name, None)
-        response.stream = self.byte_stream(b"".join(body))  # which holds no connection
-        return True
+    def source_of_rest(self, response: Any) -> Source:
+        source: Source = response.stream.stream  # as ``received`` has left it
+        return source
 
     # The end.
 
@@ -525,49 +520,21 @@ class HttpxPort:
     def note_error(self, call: Call, error: Exception) -> None:
         """Nothing: the client does not act on errors."""
 
-    async def hand_over(self, call: Call, response: Response) -> Response:
-        if call.rest is not None:
-            return self.rest(call, response)
-        self.finish(call, response)
-        if wants_status_error(call):
-            body = await self.discard(call, response)
-            # No name for the error: its traceback would hold the frame that holds it, and the cycle
-            # would keep the response until the garbage collector runs.
-            raise self.status_error(call, response, body)
-        if IN_FLIGHT in call.notes:
-            self.keep_in_flight(call, response)
-        return response
-
-    def finish(self, call: Call, response: Response) -> None:
-        """Do everything about a hand-over that needs no I/O."""
-        outgoing = call.outgoing
-        conclude(self, call, response.extensions, SETTING)
-        if call.stop is not None and self.settings.stop_outer_retries:
-            from ...engine.prepare import stop_outer
-
-            stop_outer(call, response.headers)
+    def note_hop(self, call: Call, response: Response) -> None:
         if 300 <= response.status_code < 400:
             from .redirects import mark_redirect
 
             mark_redirect(call, response)
-        may_break = call.prefetch_result is not WHOLE and call.stop is None
-        if self.prefetches and may_break and call.policy is not OFF:
-            self._watch_body(sent_request(call), response, lambda: call)
-        if outgoing is not None:
-            if outgoing.guard is not None and response.status_code >= 300:
-                call.request.original.extensions[BODY] = outgoing.guard
-            self.reopen(outgoing, response, lambda: call)
+        if call.guard is not None and response.status_code >= 300:
+            call.request.original.extensions[BODY] = call.guard
 
-    def _watch_body(self, request: Request, response: Response, begin: Callable[[], Call]) -> None:
-        """Resume a body that is still to come where it breaks, if that is possible."""
-        stream: Any = response.stream
-        if type(stream) in self.ready and not self.was_begun(stream):
-            return
-        is_download = request.method == "GET" and self.settings.resume
-        if is_download or begins_events(response.status_code, response.headers.raw):
-            from .resume import watch_body
+    async def read_last(self, call: Call, response: Response) -> Response:
+        return response
 
-            watch_body(self, request, response, begin)
+    def free_to_caller(self, call: Call, response: Response) -> Response:
+        if call.outgoing is not None:
+            self.reopen(call.outgoing, response, lambda: call)
+        return response
 
     def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
         """Let a body that the caller streams run under ``forbear.deadline`` alone."""
@@ -583,45 +550,11 @@ class HttpxPort:
                     lambda source: Bounded(self, source, timeouts, begin),
                 )
 
-    def request_rest(self, call: Call, lines: Lines) -> None:
-        from ...engine.prepare import pristine_of, request_rest
-
-        request = self.copied(pristine_of(call), lines)
-        request.extensions.update(call.request.original.extensions)
-        request_rest(self, call, request)
-
-    def free_to_caller(self, call: Call, response: Response) -> Response:
-        if call.outgoing is not None and call.outgoing.timeouts is not None:
-            call.outgoing.timeouts.reopen(call.deadline_at)
-        return response
-
-    def keep_in_flight(self, call: Call, response: Any) -> None:
-        """Let the body of a response that is handed over keep the slot, while it is to come."""
-        stream, endless = response.stream, None
-        if call.rest is not None or not (
-            call.prefetch_result is WHOLE
-            or type(stream) is self.byte_stream
-            or response.is_closed  # made of bytes, so that nobody reads or closes its stream
-        ):
-            endless = is_endless(response.headers.get("content-type"), response.status_code)
-        notes = end_attempt(call, endless=endless)
-        if notes is not None:
-            self.surround(sent_request(call), response, lambda source: Releasing(source, notes))
-
-    def rest(self, call: Call, response: Response) -> Response:
-        """Return the rest of a body, or what came in its place."""
-        self.surround(sent_request(call), response, lambda source: source)
-        if IN_FLIGHT in call.notes:
-            self.keep_in_flight(call, response)
-        return response
-
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
-        """Make the library's own error for the response that the call ends with."""
         from .status import status_error
 
         found = None if body is None else b"".join(body)
-        error = status_error(self.library.module, call.request.original, response, found)
-        return with_story(self, call, error)
+        return status_error(self.library.module, call.request.original, response, found)
 
     def stream_error(self, message: str) -> Exception:
         return self.library.module.RemoteProtocolError(message)  # type: ignore[no-any-return]

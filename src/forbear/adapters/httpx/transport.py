@@ -163,6 +163,8 @@ class AsyncHttpxPort(HttpxPort):
         call = call_after_first(self, *facts)
         try:
             call.live = await self.first.adopt(call, finished)
+            if not isinstance(call.live, Exception):
+                await self.received(call, call.live)
         except BaseException:
             ended(self.settings, call)
             raise

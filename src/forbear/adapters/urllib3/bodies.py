@@ -1,159 +1,36 @@
-"""Bodies of responses of requests and urllib3: read in time, put back, and replaced.
+"""Bodies of responses of requests and urllib3: put back, replaced, and read in time.
 
-All in raw bytes, below the library's decoder. ``Live`` is what is still to come of a response, and
-its only reader; each of its reads is one receive, which ends by an instant. ``Replaced`` is a
-response with the same head that gives what was read before, and then what a source reads. Loaded
-with the first body that is bounded, held, inspected or resumed.
+``Replaced`` is a response with the same head that gives what was read before, and then what a
+source reads; ``Live`` (live.py) is the one below all of them. Loaded with the first body that is
+bounded, held, inspected or resumed.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
-from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
-from urllib3.util import wait_for_read
+from urllib3.exceptions import HTTPError, ProtocolError
 
 from ...core.headers.fields import begins_events
-from ...engine import bodies
-from ...engine.bodies import PutBack, rest_of
+from ...engine.bodies import innermost, layers, rest_of
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.frames import let_signals_through
 from ...engine.loop import drive
-from ...engine.reading import (
-    DRAIN_BYTES,
-    DRAIN_SECONDS,
-    LATE,
-    WHOLE,
-    Nothing,
-    is_readable,
-    note_prefetch,
-)
+from ...engine.reading import DRAIN_SECONDS, Nothing
 from ...errors import ForbearError
 from .deadlines import socket_of
-from .request import least
+from .live import PIECE, Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from ...core.call import Call
     from ...engine.reading import Ending, Source
-    from .types import AnyResponse, Urllib3Port
 
-PIECE = 65_536  # bytes asked for at once
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
     "auto_close",
 )  # fmt: skip
-
-
-class Live:
-    """The source of a urllib3 response: the bytes that are still to come.
-
-    A peer that drips is noticed after each byte, except inside the line that begins a chunk.
-
-    Attributes:
-        raw: The response.
-        ends_at: Each read ends by this instant of the system's clock.
-        late: Makes the error for a read that this instant ends; None: the library's read timeout.
-    """
-
-    def __init__(
-        self, raw: HTTPResponse, ends_at: float = inf, late: Callable[[], Exception] | None = None
-    ) -> None:
-        self.raw, self.ends_at, self.late = raw, ends_at, late
-        self.configured: float | None = None  # timeout of the socket
-        self._has_broken = False
-        self._error: OSError | None = None  # that broke the connection while it was looked at
-
-    async def read(self) -> bytes:
-        raw, error = self.raw, self._error
-        if error is not None:
-            self._error = None
-            if isinstance(error, TimeoutError):
-                raise read_timeout() from error
-            raise ProtocolError(f"Connection broken: {error!r}", error)
-        if self._has_broken:
-            return b""  # as ``read`` of urllib3's, which requests calls after an error
-        sock = self._bound_socket()
-        self._has_broken = True
-        try:
-            piece: bytes = raw.read1(PIECE, decode_content=False)
-        except ReadTimeoutError as timeout:
-            if self.late is None or SYSTEM_CLOCK.true_monotonic() < self.ends_at:
-                raise
-            raise self.late() from timeout
-        self._has_broken = False
-        if not piece:
-            raw.release_conn()
-        elif sock is not None:
-            with suppress(OSError):  # closed
-                sock.settimeout(self.configured)
-        return piece
-
-    def _bound_socket(self) -> Any:
-        """Let the next receive end in time; return its socket, if that is bounded."""
-        sock = None if self.ends_at == inf else socket_of(self.raw)
-        if sock is None:
-            return None
-        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
-        self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
-        left = self.ends_at - SYSTEM_CLOCK.true_monotonic()
-        if left <= 0:
-            self._end()  # as urllib3 does where its own read times out
-            raise read_timeout() if self.late is None else self.late()
-        sock.settimeout(least(self.configured, left))
-        return sock
-
-    async def has_more(self) -> bool:
-        """Wait until the body can be read on; False: the time is over, and the body is intact.
-
-        A receive that times out would break the body for its caller. So what was received is looked
-        at first, with a socket that does not wait.
-        """
-        if self.ends_at == inf:
-            return True
-        raw, sock = self.raw, socket_of(self.raw)
-        # Not with pyOpenSSL's, which raise a timeout instead of saying that nothing has come.
-        if raw.length_remaining == 0 or not hasattr(sock, "gettimeout"):
-            return True
-        body: Any = raw._fp
-        configured = sock.gettimeout()
-        sock.settimeout(0)
-        try:
-            found = body.fp.peek(1)
-        except OSError as error:
-            if type(error).__name__ != "SSLWantReadError":
-                self._error = error
-                return True
-            found = b""
-        finally:
-            sock.settimeout(configured)
-        is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
-        if found and is_readable(found, is_chunked=is_between):
-            return True
-        left = max(0.0, self.ends_at - SYSTEM_CLOCK.true_monotonic())
-        is_own = configured is not None and configured < left
-        is_pending = hasattr(sock, "pending") and sock.pending() > 0
-        if is_pending or wait_for_read(sock, configured if is_own else left):
-            return True
-        self._error = TimeoutError("the read timed out") if is_own else None
-        return is_own
-
-    async def close(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        self.raw.close()
-        self.raw.release_conn()
-
-
-def read_timeout() -> Exception:
-    nothing: Any = None
-    return ReadTimeoutError(nothing, nothing, "Read timed out.")
 
 
 class File:
@@ -193,16 +70,11 @@ class File:
 class Replaced(HTTPResponse):
     """A response under the head of another one that gives what a source reads.
 
-    Attributes:
-        forbear_resumes: It requests what is missing by itself.
-
     Args:
         raw: The other one.
         source: Of its body.
         is_copy: The caller keeps the other one.
     """
-
-    forbear_resumes = False
 
     def __init__(self, raw: Any, source: Source, *, is_copy: bool = False) -> None:
         self.first, self.file = raw, File(source)
@@ -217,6 +89,11 @@ class Replaced(HTTPResponse):
             request_url=raw.url,
             **named,
         )
+
+    @property
+    def forbear_resumes(self) -> bool:
+        """Does it request what is missing by itself?"""
+        return any(getattr(one, "resumes", False) for one in layers(self.file.source))
 
     @property
     def live(self) -> HTTPResponse:
@@ -268,16 +145,17 @@ def is_prompt(raw: Any) -> bool:
     return begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
 
 
-def innermost(source: Any) -> Any:
-    """The source below all that go around it."""
-    while (inner := getattr(source, "stream", None)) is not None:
-        source = inner
-    return source
-
-
 def source_of(raw: HTTPResponse) -> Source:
     """The source of a response, as it is read now."""
     return raw.file.source if isinstance(raw, Replaced) else Live(raw)
+
+
+def taken(raw: HTTPResponse) -> Source:
+    """The source of a response that is dropped, whose finalizer would close the body."""
+    source = source_of(raw)
+    if isinstance(raw, Replaced):
+        raw.file.source = Nothing()
+    return source
 
 
 def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
@@ -289,14 +167,6 @@ def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
     return raw
 
 
-def read_briefly(
-    raw: HTTPResponse, seconds: float, wants_more: Callable[[bytes, int], bool]
-) -> tuple[list[bytes], Ending | Exception]:
-    """Read a body for so many seconds at most; as that of the engine."""
-    live = Live(raw, SYSTEM_CLOCK.true_monotonic() + seconds)
-    return drive(bodies.read_briefly(live, wants_more))
-
-
 def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception) -> Replaced:
     """Make the response that gives what was read, and goes on as it ended."""
     return Replaced(raw, rest_of(pieces, ending, source_of(raw), broken_before()))
@@ -304,34 +174,6 @@ def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception)
 
 def broken_before() -> Exception:
     return ProtocolError("Connection broken: the body has broken before")
-
-
-def await_first_event(
-    port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse
-) -> AnyResponse:
-    """Read a stream of events up to its first event, and put back what was read."""
-    from ...addons import event_streams  # the option has loaded it
-
-    raw, left = port.raw_of(response), port.left(call)
-    if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
-        return response
-    lines, left = list(raw.headers.items()), inf if left is None else left
-    start = event_streams.stream_start(port.settings, call.policy, raw.status, lines, left)
-    if start is None:
-        return response
-    live = Live(raw, start.ends_at)
-    pieces, ending, failure = drive(event_streams.await_first_event(start, live, port))
-    note_prefetch(call, failure)
-    return port.stand_in(response, put_back(raw, pieces, ending))
-
-
-def drop_rest(raw: HTTPResponse) -> HTTPResponse:
-    """Close the connection, and give only what was read before."""
-    source = source_of(raw)
-    if isinstance(source, PutBack):
-        drive(source.stream.close())
-        source.stream = Nothing()
-    return raw
 
 
 def within(
@@ -359,23 +201,3 @@ def is_cut_off(raw: HTTPResponse) -> bool:
         return not raw._fp.fp.peek(1)  # type: ignore[union-attr]
     except OSError:
         return True
-
-
-def read_kept(raw: HTTPResponse, seconds: float) -> tuple[HTTPResponse, bool]:
-    """Read the response of a held call, for so many seconds at most.
-
-    Returns:
-        A response with the whole body, or with none if that stalls or breaks; and whether nothing
-        of it is still to come.
-    """
-    length = getattr(raw, "length_remaining", None) or 0
-    if getattr(raw, "closed", True) or length > DRAIN_BYTES:
-        return raw, length <= DRAIN_BYTES
-    pieces, ending = read_briefly(raw, seconds, lambda _, received: received <= DRAIN_BYTES)
-    if ending is WHOLE or (ending is LATE and sum(map(len, pieces)) > DRAIN_BYTES):
-        return put_back(raw, pieces, ending), ending is WHOLE
-    if isinstance(ending, Exception):  # the response has failed: how its body ends does not matter
-        let_signals_through(ending)
-    raw.close()
-    raw.release_conn()
-    return Replaced(raw, Nothing()), True

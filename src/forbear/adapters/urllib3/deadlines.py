@@ -21,7 +21,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
 from ...engine.frames import let_signals_through
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS
+from ...engine.reading import DRAIN_BYTES
 from .errors import mark_unsent
 from .request import least
 
@@ -57,31 +57,6 @@ def read_freely(raw: HTTPResponse, configured: float | None) -> None:
             sock.settimeout(least(configured, None))
 
 
-def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
-    """Drain or close a failed response, so that its connection is back in its pool.
-
-    Args:
-        raw: A urllib3 response that was not read from, or was read to its end.
-        seconds: Longest time for it; never more than a quarter of a second.
-    """
-    if not isinstance(raw, HTTPResponse):  # over HTTP/2: it was read, and has no connection
-        return
-    raw = getattr(raw, "live", raw)
-    try:
-        drain(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
-    except Exception as error:
-        let_signals_through(error)
-    finally:
-        with suppress(Exception):
-            if raw.connection is None and not raw.closed:
-                # With release_conn=True the pool has the connection back already. The rest of this
-                # response is still to come, and would be read as the next one's.
-                socket_of(raw).shutdown(socket.SHUT_RDWR)
-        with suppress(Exception):  # how the body of a failed response ends does not matter
-            raw.close()
-            raw.release_conn()  # a closed one too, since a pool with block=True counts them
-
-
 def socket_of(raw: Any) -> Any:
     """The socket that a response is read from; None if it is over, or of an unknown kind.
 
@@ -89,6 +64,28 @@ def socket_of(raw: Any) -> Any:
     """
     below = getattr(raw, "_fp", None)
     return getattr(getattr(getattr(below, "fp", None), "raw", None), "_sock", None)
+
+
+def close(raw: Any) -> None:
+    """Close a response that nobody reads any more."""
+    if raw.connection is None and not raw.closed:
+        # With release_conn=True the pool has the connection back already. The rest of this response
+        # is still to come, and would be read as the next one's.
+        with suppress(Exception):
+            socket_of(raw).shutdown(socket.SHUT_RDWR)
+    raw.close()
+    raw.release_conn()  # a closed one too, since a pool with block=True counts them
+
+
+def is_quick(raw: HTTPResponse) -> bool:
+    """May the rest of a failed response be worth reading?
+
+    Not after the pool has its connection back: the next request may be under way there.
+    """
+    if raw.closed or (raw.length_remaining or 0) > DRAIN_BYTES:
+        return False
+    raw = getattr(raw, "live", raw)
+    return raw.connection is not None or socket_of(raw) is None
 
 
 def has_arrived(raw: HTTPResponse) -> bool:
@@ -104,18 +101,6 @@ def has_arrived(raw: HTTPResponse) -> bool:
         return False
     finally:
         sock.settimeout(configured)
-
-
-def drain(raw: HTTPResponse, ends_at: float) -> None:
-    """Read what is left of a response, if that is little and quick."""
-    sock: Any = raw.connection and socket_of(raw)
-    size = 0
-    while sock is not None and not raw.closed:
-        left = ends_at - SYSTEM_CLOCK.true_monotonic()
-        if left <= 0 or size + (raw.length_remaining or 0) > DRAIN_BYTES:
-            return
-        sock.settimeout(left)
-        size += len(raw.read1(DRAIN_BYTES, decode_content=False))
 
 
 # Before the request is written.

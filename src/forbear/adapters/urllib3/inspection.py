@@ -22,8 +22,12 @@ from ...addons.inspection import (
 )
 from ...core.call import BODY_HINT, RETRY_IF
 from ...core.headers.vendors import vendor_hint
+from ...engine.bodies import read_briefly
+from ...engine.clock import SYSTEM_CLOCK
+from ...engine.loop import drive
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, WHOLE
-from .bodies import Replaced, put_back, read_briefly
+from .bodies import Replaced, put_back
+from .live import live_of
 from .request import viewed
 
 if TYPE_CHECKING:
@@ -129,7 +133,8 @@ class Inspection:
         def wants_more(_: bytes, received: int) -> bool:
             return received <= DRAIN_BYTES and clock.monotonic() < until
 
-        pieces, ending = read_briefly(raw, max(until - now, 0.0), wants_more)
+        live = live_of(raw, SYSTEM_CLOCK.true_monotonic() + max(until - now, 0.0))
+        pieces, ending = drive(read_briefly(live, wants_more))
         self.kept = put_back(raw, pieces, ending)
         self.error = ending if isinstance(ending, Exception) else None
         if ending is not WHOLE:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...core.call import Call
-    from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
@@ -141,7 +140,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
     def host_of(self, url: str) -> str:
         return "" if url.startswith("/") else parse_url(url).netloc or ""
 
-    def transmit(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
+    def send_as(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}
         is_bounded = self.is_bounded(limits)
         if is_bounded:
@@ -193,7 +192,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
             return phases_of(configured)
         return None, configured, configured
 
-    def failed_to_send(self, view: object, error: ConsumedBody) -> Exception:
+    def consumed(self, call: object, error: Exception) -> Exception:
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")
 
     def load_last(self, call: Call, response: HTTPResponse) -> None:
@@ -205,8 +204,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
 
     copy_of = with_raw
 
-    def status_error(self, call: Call, response: HTTPResponse) -> Exception:
-        self.drain(call, response)
+    def status_error(self, call: Call, response: HTTPResponse, body: object) -> Exception:
         message = exceptions.ResponseError.SPECIFIC_ERROR.format(status_code=response.status)
         original = call.request.original
         reason = exceptions.ResponseError(message)

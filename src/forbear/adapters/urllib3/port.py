@@ -14,45 +14,39 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
-from ...core.call import IN_FLIGHT, KEPT, RECORD, RETRY_IF, SENDS
+from ...core.call import IN_FLIGHT, RECORD, SENDS
 from ...core.headers.fields import begins_events
-from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase, Reason
-from ...engine.calls import (
-    call_after_first,
-    call_of,
-    deadline_error,
-    end_attempt,
-    expired,
-    has_story,
-    last_error,
-    next_request,
-    too_late,
-    wants_status_error,
-    with_story,
-)
+from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
+from ...engine.bodies import PutBack
+from ...engine.calls import body_is_late, call_after_first, call_of, deadline_error, too_late
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.errors import (
-    EARLY,
-    ConsumedBody,
-    classify_status,
-    has_error_event,
-    note_quotas,
-    story_below,
-)
+from ...engine.driver import discard
+from ...engine.errors import EARLY, ConsumedBody
 from ...engine.loop import drive_call
-from ...engine.reading import DRAIN_SECONDS, is_endless
-from ...engine.settings import OFF
-from .deadlines import HERE, close_idle, discard, has_arrived, is_large, is_resumable, read_freely
+from ...engine.reading import DRAIN_BYTES, Nothing
+from .deadlines import (
+    HERE,
+    close,
+    close_idle,
+    has_arrived,
+    is_large,
+    is_quick,
+    is_resumable,
+    read_freely,
+)
 from .errors import classify, tree
-from .request import PLAIN, Urllib3Request, field_lines, least, viewed
+from .request import PLAIN, Urllib3Request, least, viewed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...core.call import Call, Story
+    from ...core.headers.fields import Line
+    from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
+    from ...engine.reading import Ending, Live, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
@@ -95,13 +89,15 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         ) -> AnyRequest: ...
         def url_at(self, url: str, scheme: str, host: str, port: int) -> str: ...
         def host_of(self, url: str) -> str: ...
-        def transmit(
+        def send_as(
             self, view: Urllib3Request, limits: Limited, request: AnyRequest
         ) -> AnyResponse: ...
         def load_last(self, call: Call, response: AnyResponse) -> None: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def status_error(self, call: Call, response: AnyResponse) -> Exception: ...
-        def failed_to_send(self, view: Urllib3Request, error: ConsumedBody) -> Exception: ...
+        def status_error(
+            self, call: Call, response: AnyResponse, body: list[bytes] | None
+        ) -> Exception: ...
+        def consumed(self, call: Any, error: Exception) -> Exception: ...
         def closed_error(self) -> Exception: ...
 
     def __init__(
@@ -111,7 +107,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0], streams="bodies")
+        settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.limits.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
@@ -141,6 +137,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         view = viewed(call)
         try:
             call.live, held[0] = held[0], None
+            if isinstance(call.live, ConsumedBody):
+                call.live = self.consumed(call, call.live)
             if not isinstance(call.live, Exception):
                 try:
                     if self.loads(view, call.policy, call.live):
@@ -196,25 +194,22 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
         )
 
-    async def run_hook(self, call: Call) -> None:
-        from ...addons.hooks import call_before_attempt  # the option has loaded it
+    async def renew(self, call: Call) -> None:
+        """Nothing: a body was written before its response came."""
 
-        await call_before_attempt(self, call, next_request(self, call))
-
-    async def send(self, call: Call) -> AnyResponse:
-        request: AnyRequest = next_request(self, call)
+    async def transmit(self, call: Call, request: AnyRequest) -> AnyResponse:
         view = viewed(call)
+        view.asks_rest = call.rest is not None
         if view.partial is not None:
             request = self.copied(request, view.partial.fields())
-        now = self.clock.monotonic()  # after the hook, which may have taken long
-        if now >= call.deadline_at:
-            raise expired(self, call)
-        call.sending(now)
         response = call.live = self.sent(view, call, request)
-        raw = self.raw_of(response)
+        return response
+
+    async def received(self, call: Call, response: AnyResponse) -> AnyResponse:
+        view, raw = viewed(call), self.raw_of(response)
         if call.rest is not None:
             if not call.rest.fits(raw.status, list(raw.headers.items())) and self.is_cut_off(raw):
-                self.drain(call, response)
+                await discard(self, call, response)
                 raise ProtocolError(CUT_OFF)
             return response
         # A 200 is a whole body, and an error the end of it; a 304 may be about our own If-Range.
@@ -223,11 +218,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         ):
             from .resume import join  # loaded with the body that broke
 
-            return join(self, call, view, response)
-        if self.settings.event_streams is not None:
-            from .bodies import await_first_event  # loaded with the option
-
-            response = await_first_event(self, call, response)
+            return await join(self, call, view, response)
         if self.loads(view, call.policy, response):
             response = self.read(view, self.in_time(call, response))
             self.note_empty_stream(call, response)
@@ -237,13 +228,11 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         """Send a request once, its body from the beginning."""
         guard = view.guard
         if guard is None:
-            return self.transmit(view, limits, request)
+            return self.send_as(view, limits, request)
         try:
             guard.begin_attempt()
             request.body = guard.outgoing
-            return self.transmit(view, limits, request)
-        except ConsumedBody as error:
-            raise self.failed_to_send(view, error) from None
+            return self.send_as(view, limits, request)
         finally:  # callers read, and resend, the request of the response
             request.body = guard.source
 
@@ -272,11 +261,12 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         self.close(response)
 
     def close(self, response: AnyResponse | Exception | None) -> None:
-        if response is not None and not isinstance(response, Exception):
-            response.close()
-            release = getattr(self.raw_of(response), "release_conn", None)
-            if release is not None:
-                release()
+        if response is None or isinstance(response, Exception):
+            return
+        raw = self.raw_of(response)
+        if isinstance(raw, HTTPResponse):
+            close(raw)
+        response.close()
 
     async def inspect(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Let ``retry_if`` inspect a response, and read a vendor's hint in its body.
@@ -349,8 +339,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return self.with_raw(response, raw)
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
-        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
         view = viewed(call)
+        if not view.streams or not (self.is_bounded(call) or call.rest is not None):
+            return response
         return self.free(view, call.context, lambda: call, response)
 
     def free(
@@ -368,29 +359,91 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
         now = self.clock.monotonic()
         left = max(context.deadline_on(self.clock, now) - now, LEAST)
-        return self.stand_in(response, within(raw, left, lambda: self.body_deadline_error(begin())))
+        return self.stand_in(response, within(raw, left, lambda: body_is_late(self, begin())))
 
-    def body_deadline_error(self, call: Call) -> Exception:
-        """Make the error of a body that the deadline ends while the caller reads it."""
-        return deadline_error(self, call, "the deadline ended the body")
+    def live(self, request: object, response: AnyResponse, ends_at: float = inf) -> Live:
+        from .live import live_of  # loaded with the first body that is read by us
+
+        return live_of(self.raw_of(response), ends_at)
+
+    def has_ended(self, response: AnyResponse) -> bool:
+        raw = self.raw_of(response)
+        return not isinstance(raw, HTTPResponse) or raw.closed
+
+    def is_open(self, response: AnyResponse) -> bool:
+        raw = self.raw_of(response)
+        return not self.has_ended(response) and not getattr(raw, "forbear_resumes", False)
+
+    def is_quick(self, call: Call, response: AnyResponse) -> bool:
+        return not self.has_ended(response) and is_quick(self.raw_of(response))
+
+    def is_long(self, response: AnyResponse) -> bool:
+        return (self.raw_of(response).length_remaining or 0) > DRAIN_BYTES
+
+    def is_resumable(self, request: object, response: AnyResponse) -> bool:
+        return is_resumable(self.raw_of(response))
+
+    def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
+        from ...core.headers.ranges import download_of  # loaded with the first that breaks
+
+        return download_of(call.request.method, call.request.header_lines(), status, lines)
+
+    def keeps(self, response: AnyResponse) -> bool:
+        return False
+
+    def put_back(
+        self, response: AnyResponse, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> AnyResponse:
+        from .bodies import put_back
+
+        return self.stand_in(response, put_back(self.raw_of(response), pieces, ending))
+
+    def pieces_of(self, response: AnyResponse) -> list[bytes]:
+        source: Any = self.raw_of(response).file.source  # type: ignore[attr-defined]
+        return list(source.pieces)
+
+    def with_body(self, response: AnyResponse, pieces: list[bytes] | None) -> AnyResponse:
+        from .bodies import Replaced
+
+        raw = Replaced(self.raw_of(response), PutBack(pieces or (), Nothing()))
+        return self.stand_in(response, raw)
+
+    def surround(
+        self, request: object, response: AnyResponse, make: Callable[[Source], Source]
+    ) -> AnyResponse:
+        from .bodies import around
+
+        return self.stand_in(response, around(self.raw_of(response), make))
+
+    def source_of_rest(self, response: AnyResponse) -> Source:
+        from .bodies import taken
+
+        return taken(self.raw_of(response))
 
     # After each attempt.
 
-    def classify_response(self, call: Call, response: AnyResponse) -> Failure | None:
-        status = self.status_of(response)
+    def head_of(self, response: AnyResponse) -> tuple[int, Sequence[Line]]:
         headers = getattr(self.raw_of(response), "headers", response.headers)
-        if self.reads_quotas:
-            note_quotas(self, call, field_lines(headers))
-        if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
-            call.status = status
-            return None
-        return classify_status(self, call, status, field_lines(headers), story_of(response))
+        return self.status_of(response), list(headers.items())
+
+    def story_of(self, response: AnyResponse) -> object:
+        """What a forbear below has attached, to the response or to the urllib3 one in it."""
+        story = getattr(response, RECORD, None)
+        return story or getattr(self.raw_of(response), RECORD, None)
+
+    def attach(self, response: AnyResponse, story: Story) -> None:
+        setattr(response, RECORD, story)
+
+    def add_headers(self, response: AnyResponse, lines: Mapping[str, str]) -> None:
+        response.headers.update(lines)
+
+    def keep_cookies(self, call: Call, response: AnyResponse) -> None:
+        """Nothing: urllib3 has no jar."""
+
+    def is_inside(self, error: Exception, cause: BaseException) -> bool:
+        return any(found is cause for found in tree(error))
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
-        guard = call.guard
-        cause = None if guard is None else guard.error
-        if cause is not None and any(found is cause for found in tree(error)):
-            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         return self.with_progress(call, classify(error))
 
     def with_progress(self, call: Call, failure: Failure) -> Failure:
@@ -416,27 +469,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         ends_at = call.deadline_at - EARLY
         return failure.kind in TIMEOUT_KINDS and self.clock.monotonic() >= ends_at
 
-    async def discard(self, call: Call, response: AnyResponse) -> None:
-        self.drain(call, response)
-
-    def drain(self, call: Call, response: AnyResponse) -> None:
-        """Read what is left of a failed response if that is little and quick, else close it."""
-        discard(self.raw_of(response), call.deadline_at - self.clock.monotonic())
-
-    async def keep(self, call: Call, response: AnyResponse) -> bool:
-        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
-        if has_error_event(call, raw.status):
-            from .bodies import drop_rest
-
-            call.notes[KEPT] = self.stand_in(response, drop_rest(raw))  # nothing else of it is kept
-            return True
-        from .bodies import read_kept  # loaded with the first call that is held
-
-        kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
-        call.notes[KEPT] = response if kept is raw else self.stand_in(response, kept)
-        return is_whole
-
     # The end.
 
     def final_error(self, call: Call, error: Exception) -> Exception:
@@ -447,99 +479,29 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     def note_error(self, call: Call, error: Exception) -> None:
         """Nothing: the library does not act on errors."""
 
-    async def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse:
-        if call.rest is not None:
-            if IN_FLIGHT in call.notes:
-                response = self.stand_in(response, self.keep_in_flight(call, self.raw_of(response)))
-            return response
-        view = viewed(call)
+    def note_hop(self, call: Call, response: AnyResponse) -> None:
+        setattr(response, SENDS, True)
         if call.outgoing is not None:
             forget_announced(call.outgoing)
-        self._finish(call, response)
-        if call.barred is Reason.DEADLINE and call.body_error is not None:
-            self.close(response)
-            raise last_error(self, call, call.body_error)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
             from .guard import keep_for_redirect
 
             keep_for_redirect(response, call.guard)
-        if wants_status_error(call):
-            response = self.in_time(call, response)
-            raise with_story(self, call, self.status_error(call, response))
-        if not view.streams:
-            response = self.in_time(call, response)
-            try:
-                self.load_last(call, response)
-            except Exception as error:
-                if not self.is_cut_by_deadline(call, self.classify_exception(call, error)):
-                    raise
-                exceeded = deadline_error(self, call, "the deadline ended the attempt")
-                raise exceeded from error
-        elif self.is_bounded(call):
-            response = self.free_to_caller(call, response)
-        if view.streams and call.policy is not OFF:
-            response = self.watched(response, lambda: call)
-        if IN_FLIGHT in call.notes:
-            response = self.stand_in(response, self.keep_in_flight(call, self.raw_of(response)))
+
+    async def read_last(self, call: Call, response: AnyResponse) -> AnyResponse:
+        if viewed(call).streams:
+            return response
+        response = self.in_time(call, response)
+        try:
+            self.load_last(call, response)
+        except Exception as error:
+            if not self.is_cut_by_deadline(call, classify(error)):
+                raise
+            exceeded = deadline_error(self, call, "the deadline ended the attempt")
+            raise exceeded from error
         return response
-
-    def keep_in_flight(self, call: Call, raw: HTTPResponse) -> HTTPResponse:
-        """Let the body of a response that is handed over keep the slot, while it is to come."""
-        from ...engine.bodies import Releasing
-        from .bodies import around
-
-        endless = None
-        if isinstance(raw, HTTPResponse) and not raw.closed:
-            endless = is_endless(raw.headers.get("content-type"), raw.status)
-        notes = end_attempt(call, endless=endless)
-        if notes is None:
-            return raw
-        return around(raw, lambda source: Releasing(source, notes))
-
-    def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
-        """Resume a body that the caller streams where it breaks.
-
-        Args:
-            response: It is handed over.
-            begin: As of ``Resumable``.
-        """
-        raw: Any = self.raw_of(response)
-        if not isinstance(raw, HTTPResponse) or raw.closed:
-            return response
-        lines = list(raw.headers.items())
-        if begins_events(raw.status, lines):
-            from ...addons.event_streams import whole_events
-            from .resume import resumed
-
-            events = whole_events(self.settings, raw.status, lines)
-        elif self.settings.resume and is_resumable(raw):
-            from .resume import resumed  # loaded with the first that is handed over open
-
-            events = None
-        else:
-            return response
-        return self.stand_in(response, resumed(self, raw, begin, events))
-
-    def _finish(self, call: Call, response: AnyResponse) -> None:
-        """Attach the story to the response, and stop an outer retry loop."""
-        attached, now = story_of(response), self.clock.monotonic()
-        below = story_below(self, call, attached)
-        if has_story(call):
-            # A forbear below has attached its story; ours adds nothing if this one only passed on.
-            if len(call.history) != 1 or below is None or not below.is_final:
-                setattr(response, RECORD, call.story(now))
-            if call.stop is None:
-                self.settings.events.emit("succeeded_after_retry", call, now)
-            elif self.settings.stop_outer_retries:
-                from ...engine.prepare import stop_outer
-
-                stop_outer(call, response.headers)
-        elif (call.status or 0) < 300 and attached is None:
-            setattr(response, SENDS, True)  # a mock's response has no connection of ours
-        elif call.policy is not OFF and below is None:
-            setattr(response, RECORD, call.story(now))
 
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
@@ -551,21 +513,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         nothing: Any = None
         return ReadTimeoutError(nothing, nothing, message)
 
-    def request_rest(self, call: Call, lines: Lines) -> None:
-        from ...engine.prepare import pristine_of, request_rest
-
-        view = viewed(call)
-        view.asks_rest = True
-        request_rest(self, call, self.copied(pristine_of(call), lines))
-
 
 def forget_announced(outgoing: Outgoing) -> None:
     """Take out what one attempt alone carried: digest authentication resends its request."""
     for name in outgoing.announced:
         outgoing.request.headers.pop(name, None)
-
-
-def story_of(response: object) -> Story | None:
-    """The story that a forbear below has attached, to the response or to the urllib3 one in it."""
-    story: Story | None = getattr(response, RECORD, None)
-    return story or getattr(getattr(response, "raw", None), RECORD, None)

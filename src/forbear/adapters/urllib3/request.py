@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from urllib3.util import Timeout, parse_url
 
 from ...core.headers.fields import as_text
-from ...core.headers.hints import READ_TEXT
 from ...core.request import DEFAULT_PORTS, Request, known_origin
 
 if TYPE_CHECKING:
@@ -85,12 +84,6 @@ def origin_at(url: str | None, pool: Any = None) -> str:
         except ValueError:  # the library raises its own error for it
             pass
     return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)
-
-
-def field_lines(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Field lines of a response, those of one name apart; empty if no decision reads any."""
-    is_read = not READ_TEXT.isdisjoint(name.lower() for name in headers)
-    return list(headers.items()) if is_read else ()
 
 
 def phases_of(configured: Timeout) -> tuple[Any, Any, Any]:

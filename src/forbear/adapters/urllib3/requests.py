@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
     from ...core.call import Call
-    from ...core.outcome import Failure
     from ...core.policy import RetryPolicy
-    from ...engine.errors import ConsumedBody
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
@@ -101,7 +99,7 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     def host_of(self, url: str) -> str:
         return urlsplit(url).netloc.rpartition("@")[2]
 
-    def transmit(
+    def send_as(
         self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
     ) -> Any:
         timeout = view.arguments[0]
@@ -111,15 +109,11 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
         bounded, send = self.bounded(view, limits), self.adapter.send_once
         return self.under_deadline(limits, send, request, True, bounded, *view.arguments[1:])
 
-    def classify_response(self, call: Call, response: requests.Response) -> Failure | None:
-        failure = super().classify_response(call, response)
+    def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
-        if failure is not None and session is not None and "Set-Cookie" in response.headers:
-            self._keep_cookies(session.cookies, call, response)
-        return failure
-
-    def _keep_cookies(self, jar: CookieJar, call: Call, response: requests.Response) -> None:
-        """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
+        if session is None:
+            return
+        jar: CookieJar = session.cookies
         view = viewed(call)
         fresh = view.original.copy()
         fresh.headers.pop("Cookie", None)  # else the jar gives nothing
@@ -169,11 +163,15 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
         vars(copy).update(vars(response))
         return self.with_raw(copy, raw)
 
-    def failed_to_send(self, view: Urllib3Request, error: ConsumedBody) -> Exception:
+    def consumed(self, call: Call, error: Exception) -> Exception:
         message = f"The request cannot be resent: {error}."
-        return requests.ConnectionError(message, request=view.original)
+        return requests.ConnectionError(message, request=call.request.original)
 
-    def status_error(self, call: Call, response: requests.Response) -> Exception:
+    def status_error(
+        self, call: Call, response: requests.Response, body: list[bytes] | None
+    ) -> Exception:
+        if body is not None:
+            response = self.with_body(response, body)
         try:
             _ = response.content
         except requests.RequestException:  # the status says enough

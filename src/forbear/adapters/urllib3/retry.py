@@ -27,12 +27,12 @@ from ...core.headers.hints import read_hint
 from ...core.outcome import Phase
 from ...engine.calls import begin_call, ended, follow_policy, note_first_attempt, with_story
 from ...engine.current import CURRENT
-from ...engine.errors import classify_error, classify_status
+from ...engine.errors import classify_error, classify_status, known_lines
 from ...engine.loop import settle
 from ...engine.settings import DEFAULT_POLICY, Settings
-from .deadlines import discard
 from .errors import classify
-from .request import Urllib3Request, field_lines, origin_at
+from .live import discard
+from .request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -84,6 +84,9 @@ class Bridge:
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         return classify(error)
+
+    def is_inside(self, error: Exception, cause: BaseException) -> bool:
+        return False  # a Retry sees no body
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         return False  # nothing shortens the timeouts of urllib3
@@ -228,7 +231,7 @@ class Retry(util.Retry):
         call = self._attempt(method, url, _pool)
         failure: Failure | None
         if error is None:
-            lines = field_lines(response.headers)
+            lines = known_lines(list(response.headers.items()))
             failure = classify_status(port, call, response.status, lines, None)
         else:
             failure = classify_error(port, call, error)
@@ -277,7 +280,7 @@ class Retry(util.Retry):
             MaxRetryError: It asks for longer than ``max_retry_after``.
         """
         clock, url = self._port.settings.clock, response.url
-        asked = read_hint(response.status, field_lines(response.headers), now=clock.time()).delay
+        asked = read_hint(response.status, response.headers.items(), now=clock.time()).delay
         if not asked or not self.respect_retry_after_header:
             return False
         if asked > self.policy.max_retry_after:

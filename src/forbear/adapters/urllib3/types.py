@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from urllib3 import HTTPResponse
 
-from ...engine.port import ResumingPort, StreamPort
+from ...engine.port import Port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
-    from ...engine.clock import Clock
 
     AnyPort: TypeAlias = "Urllib3Port[Any]"
 
@@ -60,10 +59,8 @@ class PartialBody(Protocol):
     def fields(self) -> tuple[tuple[str, str], ...]: ...
 
 
-class Urllib3Port(ResumingPort[AnyResponse], StreamPort, Protocol[AnyResponse]):
+class Urllib3Port(Port[AnyResponse], Protocol[AnyResponse]):
     """The port that requests and urllib3 share (port.py)."""
-
-    clock: Clock
 
     @property
     def status_of(self) -> Callable[[AnyResponse], int]: ...
@@ -75,5 +72,3 @@ class Urllib3Port(ResumingPort[AnyResponse], StreamPort, Protocol[AnyResponse]):
     def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
     def in_time(self, limits: Limited, response: AnyResponse) -> AnyResponse: ...
-    def drain(self, call: Call, response: AnyResponse) -> None: ...
-    def keep_in_flight(self, call: Call, raw: HTTPResponse) -> HTTPResponse: ...

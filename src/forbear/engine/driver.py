@@ -1,0 +1,193 @@
+"""Driver: what is done with the requests and responses of a call, the same for every library.
+
+A port says how its library sends, and speaks of heads and bytes. To send in time, to read what a
+failed response has left, to keep that of a held call, and to put around a body what ends with it,
+is written once, here. The functions take the port; those of a synchronous one never suspend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.call import IN_FLIGHT, KEPT
+from ..core.headers.fields import media_type
+from .bodies import Releasing, read_briefly
+from .calls import (
+    conclude,
+    end_attempt,
+    expired,
+    next_request,
+    sent_request,
+    wants_status_error,
+    with_story,
+)
+from .clock import SYSTEM_CLOCK
+from .errors import ConsumedBody, has_error_event
+from .frames import let_signals_through
+from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE, is_endless
+from .settings import OFF, addon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.call import Call
+    from .port import Port, Response
+    from .reading import Ending
+
+
+async def send(port: Port[Response], call: Call) -> Response:
+    """Send the next attempt, count it, and read what has to be there before the hand-over.
+
+    Raises:
+        The library's errors, and its DeadlineExceeded: nothing was sent.
+    """
+    if call.history:
+        await port.renew(call)
+    request = next_request(port, call)
+    now = port.clock.monotonic()  # after the hook, which may have taken long
+    if now >= call.deadline_at:
+        raise expired(port, call)
+    call.sending(now)
+    try:
+        response = await port.transmit(call, request)  # which is ``call.live`` by now
+    except ConsumedBody as error:
+        raise port.consumed(call, error) from None
+    if call.rest is None:
+        for judge in port.settings.judges:
+            response = call.live = await judge(port, call, response)
+    if call.prefetch_result is None:
+        response = call.live = await port.received(call, response)
+    return response
+
+
+async def run_hook(port: Port[Response], call: Call) -> None:
+    """Call ``before_attempt`` with the request that ``send`` is to send."""
+    await port.renew(call)
+    await addon("before_attempt").rewrite(port, call, next_request(port, call))
+
+
+# A failed response.
+
+
+async def read_little(
+    port: Port[Response], call: Call, response: Response
+) -> tuple[Response, list[bytes], Ending | Exception]:
+    """Read what is left of a failed response, if that is little and quick.
+
+    Returns:
+        The response, in which what was read is put back in front of a rest that is longer; what was
+        read; and how that ended. LATE: the body is longer, or takes longer.
+    """
+    if not port.is_quick(call, response):
+        return response, [], LATE
+    seconds = min(DRAIN_SECONDS, call.deadline_at - port.clock.monotonic())
+    live = port.live(sent_request(call), response, SYSTEM_CLOCK.true_monotonic() + seconds)
+    pieces, ending = await read_briefly(live, lambda _, received: received <= DRAIN_BYTES)
+    try:
+        if ending is WHOLE:
+            await live.close()  # the connection is free
+        elif ending is LATE:
+            response = port.put_back(response, live, pieces, ending)
+    except Exception as error:
+        ending = error
+    if isinstance(ending, Exception):  # how the body of a failed response ends does not matter
+        let_signals_through(ending)
+    return response, pieces, ending
+
+
+async def discard(port: Port[Response], call: Call, response: Response) -> list[bytes] | None:
+    """Read what is left of a failed response if that is little and quick, then close it.
+
+    Returns:
+        The raw body, if all of it came.
+    """
+    response, pieces, ending = await read_little(port, call, response)
+    if ending is WHOLE:
+        return pieces
+    await close(port, response)
+    return None
+
+
+async def close(port: Port[Response], response: Response) -> None:
+    """Close a failed response: how its body ends does not matter."""
+    try:
+        await port.close_unused(response)
+    except Exception as error:
+        let_signals_through(error)
+
+
+async def keep(port: Port[Response], call: Call, response: Response) -> bool:
+    """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+    call.notes[KEPT] = response
+    if port.has_ended(response):
+        return True
+    found: list[bytes] | None
+    if has_error_event(call, port.head_of(response)[0]):
+        found = port.pieces_of(response)  # nothing else of it is kept
+        await close(port, response)
+    else:
+        response, found, ending = await read_little(port, call, response)
+        if ending is not WHOLE:
+            if ending is LATE and (port.is_long(response) or sum(map(len, found)) > DRAIN_BYTES):
+                call.notes[KEPT] = response
+                return False
+            await close(port, response)
+            found = None
+    call.notes[KEPT] = port.with_body(response, found)
+    return True
+
+
+# The hand-over.
+
+
+async def hand_over(port: Port[Response], call: Call, response: Response) -> Response:
+    """Return what the caller gets.
+
+    Raises:
+        The library's error for its status, with ``on_exhausted="raise"``; what broke its body.
+    """
+    if call.rest is None:
+        conclude(port, call, response)
+        if call.stop is not None and port.settings.stop_outer_retries:
+            from .prepare import stop_outer
+
+            stop_outer(port, call, response)
+        port.note_hop(call, response)
+        if wants_status_error(call):
+            body = await discard(port, call, response)
+            # No name for the error: its traceback would hold the frame that holds it, and the cycle
+            # would keep the response until the garbage collector runs.
+            raise with_story(port, call, port.status_error(call, response, body))
+        response = await port.read_last(call, response)
+        if call.policy is not OFF and call.stop is None and call.prefetch_result is not WHOLE:
+            response = watched(port, sent_request(call), response, lambda: call)
+        response = port.free_to_caller(call, response)
+    if IN_FLIGHT in call.notes:
+        response = keep_in_flight(port, call, response)
+    return response
+
+
+def watched(
+    port: Port[Response], request: object, response: Response, begin: Callable[[], Call]
+) -> Response:
+    """Let add-ons go around a body that is still to come.
+
+    ``request`` is the one that was sent; ``begin`` returns the call, which the fast path makes only
+    for a body that breaks.
+    """
+    if port.is_open(response):
+        for option in port.settings.finishers:
+            response = addon(option).finish(port, request, response, begin)
+    return response
+
+
+def keep_in_flight(port: Port[Response], call: Call, response: Response) -> Response:
+    """Let the body of a response that is handed over keep the slot, while it is to come."""
+    endless = None
+    if call.prefetch_result is not WHOLE and not port.has_ended(response):
+        status, lines = port.head_of(response)
+        endless = is_endless(media_type(lines), status)
+    notes = end_attempt(call, endless=endless)
+    if notes is None:
+        return response
+    return port.surround(sent_request(call), response, lambda source: Releasing(source, notes))
