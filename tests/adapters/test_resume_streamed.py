@@ -1,10 +1,7 @@
 """A body that the caller streams goes on when it breaks: what is of requests and urllib3 alone.
 
-What they share with httpx is in test_resuming.py.
-
-Every test meets requests or urllib3 and a real socket; what counts is the bytes the caller got, and
-the requests the server saw. An expected offset is the number of raw bytes that were sent before the
-cut.
+What they share with httpx is in test_resuming.py. An expected offset is the number of raw bytes
+that were sent before the cut.
 """
 
 import contextlib
@@ -59,16 +56,17 @@ REQUESTS, URLLIB3 = lane_of("requests"), lane_of("urllib3")
 clients = pytest.mark.parametrize("lane", [REQUESTS, URLLIB3], ids=["requests", "urllib3"])
 
 
-def made(lane, policy=POLICY, *, pool=None, **options):
-    """A client of a lane, and perhaps a pool of so many connections that blocks."""
-    options = {"policy": policy, "budget": None, **options, **(lane.pool_of(pool) if pool else {})}
-    settings = options.pop("settings", {})
-    return lane.build(None, options, **settings)
+@contextlib.contextmanager
+def made(lane, policy=POLICY, *, settings=None, **options):
+    """A client of a lane."""
+    options = {"policy": policy, "budget": None, **options}
+    with contextlib.closing(lane.build(None, options, **(settings or {}))) as client:
+        yield client
 
 
-def get(client, url, timeout=30):
+def get(client, url):
     """A response whose body is not read."""
-    return client.request("GET", url, is_open=True, timeout=timeout)
+    return client.request("GET", url, is_open=True, timeout=30)
 
 
 def read(lane, response, way=None):
@@ -82,14 +80,11 @@ def read(lane, response, way=None):
     return b"".join(got), error
 
 
-def fetch(lane, origin, way=None, policy=POLICY, **options):
+def fetch(lane, origin, way=None):
     """One download with a fresh client: response, content, error."""
-    client = made(lane, policy, **options)
-    try:
+    with made(lane) as client:
         response = get(client, origin.url)
         return response, *read(lane, response, way)
-    finally:
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -138,14 +133,13 @@ INSIDE = {  # each answer is to one request; and the places where the body goes 
     "another version": ([FIRST, Answer(lines={"ETag": '"v2"'}, ranges=False)], ()),
     "a part of another": ([FIRST, V2, WHOLE], ()),
     "a part without its range": ([FIRST, UNRANGED, WHOLE], ()),
-    "203 without a body": ([FIRST, Answer(status=203, content=b""), WHOLE], ()),
-    "204 without a body": ([FIRST, Answer(status=204, content=b""), WHOLE], ()),
-    "304 without a body": ([FIRST, Answer(status=304, content=b""), WHOLE], ()),
+    **{f"{status} without a body": ([FIRST, Answer(status=status, content=b""), WHOLE], ())
+       for status in (203, 204, 304)},
     "begun anew, half a head": ([FIRST, V2, HALF_A_HEAD, WHOLE], ()),
     "no validator, half a head": ([UNTAGGED, HALF_A_HEAD, WHOLE], ()),
     "no validator": ([UNTAGGED, WHOLE], ()),
     "chunked": ([Answer(90_000, chunked=True), WHOLE], ()),
-}
+}  # fmt: skip
 
 
 def whole(client, url):
@@ -159,13 +153,13 @@ def whole(client, url):
 @pytest.mark.parametrize(("answers", "resumed"), INSIDE.values(), ids=INSIDE)
 def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resumed):
     with Origin(LARGE, answers) as origin:
-        ours = made(lane, POLICY.replace(total_timeout=total_timeout), pool=1)
-        response, content = whole(ours, origin.url)
-        assert content == LARGE
-        assert response.raw.closed  # until then urllib3 would repeat ``read(None)``
-        assert len(origin.requests) == len(answers)
-        assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
-        ours.close()
+        policy = POLICY.replace(total_timeout=total_timeout)
+        with made(lane, policy, **lane.pool_of(1)) as ours:
+            response, content = whole(ours, origin.url)
+            assert content == LARGE
+            assert response.raw.closed  # until then urllib3 would repeat ``read(None)``
+            assert len(origin.requests) == len(answers)
+            assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
     assert (response.status_code, record_of(response).resumed) == (200, resumed)
 
 
@@ -180,9 +174,8 @@ def test_a_rest_whose_head_was_cut_off_is_asked_for_again(lane, is_streamed):
                 response, got, error = fetch(lane, origin)
                 assert error is None, cut
             else:
-                ours = made(lane)
-                response, got = whole(ours, origin.url)
-                ours.close()
+                with made(lane) as ours:
+                    response, got = whole(ours, origin.url)
             assert got == LARGE, cut
             assert len(origin.requests) == 3
         assert set(record_of(response).resumed) == {90_000}
@@ -195,32 +188,29 @@ if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
     def test_shutdown_from_another_thread_is_no_break(lane, resumed):
         """It ends a read that blocks; that read is not gone on with."""
         answers = [*([Answer(100, rst=True)] if resumed else []), Answer(4_000, stall=True)]
-        with Origin(CONTENT, answers) as origin:
-            ours = made(lane)
+        with Origin(CONTENT, answers) as origin, made(lane) as ours:
             response = get(ours, origin.url)
-            raw = response.raw
-            assert raw.read(3_000) == CONTENT[:3_000]
-            timer = threading.Timer(0.1, raw.shutdown)
+            assert response.raw.read(3_000) == CONTENT[:3_000]
+            timer = threading.Timer(0.1, response.raw.shutdown)
             timer.start()
             got, error = read(lane, response)
             timer.join()
-            assert got == CONTENT[3_000 : 3_000 + len(got)]
             assert error is not None
+            assert CONTENT[3_000:].startswith(got)
             assert len(origin.requests) == len(answers)
-            ours.close()
 
 
 @pytest.mark.parametrize("through", ["a pool", "a manager", "requests"])
 def test_a_redirect_in_place_of_the_rest_begins_the_call_anew(through):
     moved = Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})
     elsewhere = Answer(content=LARGE.swapcase()[::-1])  # of the same length, with the same ETag
-    with Origin(LARGE, [Answer(90_000), moved, elsewhere, Answer()]) as origin:
-        ours = made(REQUESTS) if through == "requests" else made(URLLIB3)
+    lane = REQUESTS if through == "requests" else URLLIB3
+    answers = [Answer(90_000), moved, elsewhere, Answer()]
+    with Origin(LARGE, answers) as origin, made(lane) as ours:
         if through == "a pool":
-            content = URLLIB3.manager(ours).connection_from_url(origin.url).request("GET", "/").data
+            content = lane.manager(ours).connection_from_url(origin.url).request("GET", "/").data
         else:
             content = whole(ours, origin.url)[1]
-        ours.close()
         assert content == elsewhere.content
         assert [asked for asked, _ in origin.ranges] == [None, "bytes=90000-", None]
         assert b" / " in origin.requests[2]
@@ -228,12 +218,9 @@ def test_a_redirect_in_place_of_the_rest_begins_the_call_anew(through):
 
 @clients
 def test_drain_conn_does_not_go_on(lane):
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = made(lane)
-        response = get(ours, origin.url)
-        response.raw.drain_conn()
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin, made(lane) as ours:
+        get(ours, origin.url).raw.drain_conn()
         assert len(origin.requests) == 1
-        ours.close()
 
 
 @clients
@@ -242,8 +229,7 @@ def test_the_rest_of_a_large_body_inside_the_loop_ends_at_the_deadline(lane, ser
     """Also one that drips, each of whose receives is in time."""
     of_v1 = "body=200000;etag=v1"
     server.script("/file", f"cut:70001;{of_v1}", f"200;{of_v1};drip=150")
-    ours = made(lane, POLICY.replace(total_timeout=0.5))
-    with pytest.raises(lane.forbear.DeadlineExceeded):
-        whole(ours, server.url + "/file")
-    ours.close()
+    with made(lane, POLICY.replace(total_timeout=0.5)) as ours:
+        with pytest.raises(lane.forbear.DeadlineExceeded):
+            whole(ours, server.url + "/file")
     assert len(server.requests("/file")) == 2

@@ -65,10 +65,10 @@ async def test_a_failed_body_that_stalls_is_drained_no_longer(adapter, elapsed):
     for head, part, _ in (STALLS["chunked, inside"], STALLS["chunked, between"]):
         with Stalling(503, head, part, times=1) as server:
             settings, policy = adapter.reading_for(60), RetryPolicy(backoff=Fixed(0))
-            async with adapter.client(settings=settings, policy=policy) as client:
-                elapsed()
-                assert (await adapter.call(client, "GET", server.url)).status_code == 200
-                assert elapsed() < LONG
+            elapsed()
+            response = await adapter.once(url=server.url, settings=settings, policy=policy)
+            assert elapsed() < LONG
+            assert response.status_code == 200
             assert "urllib3-family" in adapter.words or server.wait_for_open(0)
 
 
@@ -77,19 +77,19 @@ async def test_a_held_call_keeps_the_head_of_a_body_that_stalls(adapter, elapsed
     head, part, _ = STALLS["chunked, inside"]
     policy = RetryPolicy(backoff=Fixed(0), patience=0.3)
     with Stalling(503, head, part) as server:
-        gate, origin = RetryGate(), server.url
-        settings = adapter.reading_for(60)
-        async with adapter.client(settings=settings, policy=policy, gate=gate) as client:
+        options = {"settings": adapter.reading_for(60), "policy": policy, "gate": RetryGate()}
+        async with adapter.client(**options) as client:
             now = elapsed() and time.monotonic()
-            gate.bad(origin, now, sent_at=now, weight=2.0)
+            options["gate"].bad(server.url, now, sent_at=now, weight=2.0)
             response = await adapter.call(client, "GET", server.url)
             assert elapsed() < LONG
-            assert response.status_code == 503
-            assert not response.content
+            assert (response.status_code, response.content or b"") == (503, b"")
             assert record_of(response).held > 0
             assert server.wait_for_open(0)
 
 
+ONCE = RetryPolicy(max_attempts=1)
+VENDORS = {"policy": ONCE.for_vendors("openai")}
 # For retry_if, a body of known length is waited for as long as the client waits.
 LOOKERS = [
     *(("vendors", name) for name in STALLS),
@@ -100,19 +100,14 @@ LOOKERS = [
 @pytest.mark.slow
 @pytest.mark.adapters("plain-bodies")
 @pytest.mark.parametrize(("looker", "stall"), LOOKERS)
-async def test_a_body_that_stalls_while_it_is_looked_at_is_the_callers(
-    adapter, elapsed, looker, stall
-):
+async def test_a_body_that_stalls_under_a_look_is_the_callers(adapter, elapsed, looker, stall):
     seen = []
 
     def look(response):
         seen.append(1)
         return response.json() and None
 
-    policy = RetryPolicy(max_attempts=1)
-    options = {"policy": policy, "retry_if": look}
-    if looker == "vendors":
-        options = {"policy": RetryPolicy(max_attempts=1).for_vendors("openai")}
+    options = VENDORS if looker == "vendors" else {"policy": ONCE, "retry_if": look}
     with Stalling(429, *STALLS[stall]) as server:
         async with adapter.client(settings=adapter.reading_for(60), **options) as client:
             elapsed()
@@ -135,6 +130,10 @@ def bomb_in(coding):
     return compress(b"  ") + compress(large)  # two frames, of which the first is small
 
 
+async def read_of(read):
+    await read()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("looker", "coding"),
@@ -145,19 +144,13 @@ async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
     tracemalloc = pytest.importorskip("tracemalloc")
     bomb = bomb_in(coding)
     head = f"{JSON}Content-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n"
-    if adapter.is_async and looker == "retry_if":
 
-        async def look(response):
-            await (response.read() if "aiohttp" in adapter.words else response.aread())
+    def look(response):
+        if adapter.is_async:
+            return read_of(response.read if adapter.name == "aiohttp" else response.aread)
+        return (getattr(response, "data", None) or response.content) and None
 
-    else:
-
-        def look(response):
-            return (getattr(response, "data", None) or response.content) and None
-
-    options = {"policy": RetryPolicy(max_attempts=1), "retry_if": look}
-    if looker == "vendors":
-        options = {"policy": RetryPolicy(max_attempts=1).for_vendors("openai")}
+    options = VENDORS if looker == "vendors" else {"policy": ONCE, "retry_if": look}
     with Stalling(429, head, bomb) as server:
         async with adapter.client(**options) as client:
             tracemalloc.start()

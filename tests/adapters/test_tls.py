@@ -2,6 +2,7 @@
 
 import ssl
 from contextlib import contextmanager
+from functools import partial
 
 import aiohttp
 import pytest
@@ -13,7 +14,7 @@ from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.requests import mount
 from forbear.strategies import Phase
 from forbear.testing import FaultServer
-from forbear.urllib3 import RetryPoolManager
+from forbear.urllib3 import RetryPoolManager, RetryProxyManager
 
 from ..sockets import Listening, end_by_reset, head_from
 
@@ -22,23 +23,25 @@ REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
 
 
 @contextmanager
-def with_session(ca):
-    with requests.Session() as session:
-        session.trust_env, session.verify = False, ca
-        mount(session, NOW, gate=None)
-        yield lambda method, url, **named: session.request(method, url, timeout=30, **named)
+def calling(kind, ca, proxy=None):
+    """``call(method, url)`` of requests or urllib3 that trusts the authority."""
+    if kind == "mount":
+        with requests.Session() as session:
+            session.trust_env, session.verify = False, ca
+            session.proxies = dict.fromkeys(("http", "https"), proxy) if proxy else {}
+            mount(session, NOW, gate=None)
+            ask = partial(session.request, timeout=30)
+            yield lambda method, url: ask(method, url, data=b"x" if method == "POST" else None)
+        return
+    make = partial(RetryProxyManager, proxy_url=proxy) if proxy else RetryPoolManager
+    with make(NOW, ca_certs=ca, timeout=30, gate=None) as manager:
+        ask = manager.request
+        yield lambda method, url: ask(method, url, body=b"x" if method == "POST" else None)
 
 
-@contextmanager
-def with_manager(ca):
-    with RetryPoolManager(NOW, timeout=30, gate=None, ca_certs=ca) as manager:
-        yield lambda method, url, data=None: manager.request(method, url, body=data)
-
-
-@pytest.fixture(params=[with_session, with_manager], ids=["mount", "manager"])
+@pytest.fixture(params=["mount", "manager"])
 def client(request, ca):
-    """``call(method, url, data=None)`` that trusts the authority."""
-    with request.param(ca) as call:
+    with calling(request.param, ca) as call:
         yield call
 
 
@@ -52,7 +55,7 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, context_o
         server.script("/thing", 200)
         for number, method in enumerate(("GET", "POST"), start=1):
             with pytest.raises(REFUSED) as caught:
-                client(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+                client(method, server.url + "/thing")
             assert server.connections == number
             record = record_of(caught.value)
             assert record.reason is Reason.PERMANENT_ERROR
@@ -62,7 +65,7 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, context_o
 
 
 @pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
-def test_a_server_that_refuses_the_client_may_have_read_the_request(
+def test_a_server_that_refuses_the_client_may_have_read(
     authority, context_of, client, method, connections
 ):
     """TLS 1.3 asks for the certificate after the client began to send: a POST is sent once."""
@@ -72,7 +75,7 @@ def test_a_server_that_refuses_the_client_may_have_read_the_request(
     with FaultServer(tls=context) as server:
         server.script("/thing", 200)
         with pytest.raises((requests.ConnectionError, urllib3.exceptions.HTTPError)) as caught:
-            client(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+            client(method, server.url + "/thing")
         assert server.connections == connections
         assert server.requests() == []
     assert {each.phase for each in record_of(caught.value).attempts} == {Phase.SENT}
@@ -107,22 +110,20 @@ class Breaking(Listening):
 def unverified(adapter):
     """Settings of a lane's client, and of its requests, that trust any server."""
     settings = {"cert_reqs": "CERT_NONE"} if adapter.name == "urllib3" else {}
-    return settings, {"requests": {"verify": False}, "aiohttp": {"ssl": False}}.get(
-        adapter.name, {}
-    )
+    named = {"requests": {"verify": False}, "aiohttp": {"ssl": False}}
+    return settings, named.get(adapter.name, {})
 
 
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
     policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=0.8)
-    settings, named = unverified(adapter)
+    settings, request = unverified(adapter)
     if adapter.name == "aiohttp":  # where attempt_timeout does not tell connecting from the rest
         settings = {"timeout": aiohttp.ClientTimeout(sock_connect=0.4)}
     with Breaking(context_of(), "end", "reset", "stall", "end") as server:
-        async with adapter.client(policy=policy, settings=settings) as client:
-            url = server.url + "/thing"
-            response = await adapter.call(client, "POST", url, content=b"x", **named)
+        options = {"policy": policy, "settings": settings, "request": {"content": b"x", **request}}
+        response = await adapter.once(None, "POST", server.url + "/thing", **options)
         assert adapter.status(response) == 200
         assert len(server.requests) == 1
     attempts = record_of(getattr(response, "response", response)).attempts
