@@ -8,38 +8,36 @@ import sys
 import pytest
 
 from forbear import Fixed, Reason, RetryPolicy
-from forbear.cli import main
 from forbear.cli.demo import SCENES, SECRET, HttpxCaller, Order, Scene, installed, run
 
-CALLERS = (
-    "httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "aiohttp", "requests", "urllib3",
-)  # fmt: skip
+CALLERS = [
+    "httpx sync",
+    "httpx async",
+    "httpx2 sync",
+    "httpx2 async",
+    "aiohttp",
+    "requests",
+    "urllib3",
+]
 ROW = re.compile(
-    r"^ ([✓✗]) (httpx2? a?sync|aiohttp|requests|urllib3) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$",
-    re.MULTILINE,
+    rf"^ ([✓✗]) ({'|'.join(CALLERS)}) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$", re.MULTILINE
 )
 
 
 # What each scene shows: what the server saw, and what the caller got.
 SHOWN = {
-    1: (
-        "1 request, executed once",
-        r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)",
-    ),
-    2: ("2 requests, executed once", "200"),
-    3: ("2 requests, bodies whole", "200"),
+    1: ("1 request, executed once",
+        r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)"),
+    2: ("2 requests, executed once", "200"), 3: ("2 requests, bodies whole", "200"),
     4: ("1 request, body whole", r"503 \(body-consumed\)"),
-    5: (r"2 requests, \d+\.\d\d s apart", "200"),
-    6: ("1 request", r"503 \(retry-after-too-long\)"),
-    7: ("1 request", r"DeadlineExceeded \(deadline\)"),
-    8: ("1 request", r"503 \(deadline\)"),
+    5: (r"2 requests, \d+\.\d\d s apart", "200"), 6: ("1 request", r"503 \(retry-after-too-long\)"),
+    7: ("1 request", r"DeadlineExceeded \(deadline\)"), 8: ("1 request", r"503 \(deadline\)"),
     # The first call has its two retries while the server is healthy; without patience no other one.
     9: ("102 requests for 100 calls", "100 times 503"),
     # 8 responses of 503, and one of 200 for each call.
-    10: ("16 requests for 8 calls", "8 times 200"),
-    11: ("2 requests", "200"),
+    10: ("16 requests for 8 calls", "8 times 200"), 11: ("2 requests", "200"),
     12: ("3 requests", "200"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -61,19 +59,18 @@ def test_every_promise_held():
     assert promises == sorted(promises)
     scenes = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", text, re.MULTILINE | re.DOTALL)
     waited = {}
-    for number, shown in scenes:
+    waited = {}
+    for number, shown in ((int(number), shown) for number, shown in scenes):
         matches = ROW.findall(shown)
-        assert tuple(match[1] for match in matches) == CALLERS
-        for server_saw, _, _, caller_got in (match[2:] for match in matches):
-            assert re.fullmatch(SHOWN[int(number)][0], server_saw), number
-            assert re.fullmatch(SHOWN[int(number)][1], caller_got), number
-        waited[int(number)] = [match[3].removesuffix(" s") for match in matches]
+        assert [match[1] for match in matches] == CALLERS
+        for _, _, server_saw, _, _, caller_got in matches:
+            assert re.fullmatch(SHOWN[number][0], server_saw), number
+            assert re.fullmatch(SHOWN[number][1], caller_got), number
+        waited[number] = [match[3].removesuffix(" s") for match in matches]
     assert waited.keys() == SHOWN.keys()
-    # 0 to 0.05 s after the first 503; a second wait is 0.5 to 1 s. Of what was asked, up to a quarter
-    # more.
-    assert all(float(seconds) <= 0.05 for seconds in waited[3])
-    assert all(0.5 <= float(seconds) <= 1.05 for seconds in waited[12])
-    assert all(1 <= float(seconds) <= 1.25 for seconds in waited[5])
+    # 0 to 0.05 s after the first 503, then 0.5 to 1 s; of what was asked, up to a quarter more.
+    for number, least, most in ((3, 0, 0.05), (12, 0.5, 1.05), (5, 1, 1.25)):
+        assert all(least <= float(seconds) <= most for seconds in waited[number])
 
 
 def test_the_library_log_is_not_printed_and_is_put_back(capsys):
@@ -87,45 +84,35 @@ def test_the_library_log_is_not_printed_and_is_put_back(capsys):
     assert (logger.level, logger.propagate, logger.handlers) == before
 
 
+def played(scene, callers=None):
+    """What a run of one scene prints, which is to fail."""
+    out = io.StringIO()
+    assert run(out, callers=callers or [HttpxCaller("httpx")], scenes=[scene]) == 1
+    return out.getvalue()
+
+
 def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
     """A scene that asks for what nobody can keep: a server that always fails to answer 200."""
-    broken = Scene(
-        "A wish", "P0: none", "answers 404", (404,), ends=(1, 200, Reason.STATUS_NOT_RETRIED)
-    )
-    out = io.StringIO()
-    assert run(out, callers=installed()[:1], scenes=[broken]) == 1
-    assert re.search(
-        r"\n ✗ httpx sync .* 404 .*\n     the caller was to get 200, got 404\n", out.getvalue()
-    )
-    assert "1 of 3 checks failed" in out.getvalue()
+    end = (1, 200, Reason.STATUS_NOT_RETRIED)
+    text = played(Scene("A wish", "P0: none", "answers 404", (404,), ends=end), installed()[:1])
+    assert re.search(r"\n ✗ httpx sync .* 404 .*\n     the caller was to get 200, got 404\n", text)
+    assert "1 of 3 checks failed" in text
 
 
-@pytest.mark.parametrize(
-    ("scene", "steps", "claim"),
-    [
-        (10, (200,), "2 requests were to come, 1 came"),
-        (0, (200,), "own error, got 200"),
-        (2, ("early:503:1000", 200), "a body of 1000 bytes arrived"),
-        (3, (200,), "was to get 503, got 200"),
-        (6, (200,), r"the call took \d+\.\d+ s, not 0.5 s"),
-        (8, (200,), "102 requests were to come, 100 came"),
-        (9, (200,), "16 requests were to come, 8 came"),
-    ],
-)
-def test_each_scene_can_fail(scene, steps, claim):
+@pytest.mark.parametrize(("scene", "change", "claim"), [
+    (10, {"steps": (200,)}, "2 requests were to come, 1 came"),
+    (0, {"steps": (200,)}, "own error, got 200"),
+    (2, {"steps": ("early:503:1000", 200)}, "a body of 1000 bytes arrived"),
+    (3, {"steps": (200,)}, "was to get 503, got 200"),
+    (4, {"order": Order(policy=RetryPolicy(hints="ignore", backoff=Fixed(0.0)))},
+        r"the second came after 0\.\d+ s, 1 s were asked for"),
+    (6, {"steps": (200,)}, r"the call took \d+\.\d+ s, not 0.5 s"),
+    (8, {"steps": (200,)}, "102 requests were to come, 100 came"),
+    (9, {"steps": (200,)}, "16 requests were to come, 8 came"),
+])  # fmt: skip
+def test_each_scene_can_fail(scene, change, claim):
     """The judge does not nod through whatever happens: with another fault it objects."""
-    out = io.StringIO()
-    altered = SCENES[scene]._replace(steps=steps)
-    assert run(out, callers=[HttpxCaller("httpx")], scenes=[altered]) == 1
-    assert re.search(claim, out.getvalue())
-
-
-def test_a_client_that_does_not_wait_is_noticed():
-    policy = RetryPolicy(hints="ignore", backoff=Fixed(0.0))
-    out = io.StringIO()
-    altered = SCENES[4]._replace(order=Order(policy=policy))
-    assert run(out, callers=[HttpxCaller("httpx")], scenes=[altered]) == 1
-    assert re.search(r"the second came after 0\.\d+ s, 1 s were asked for", out.getvalue())
+    assert re.search(claim, played(SCENES[scene]._replace(**change)))
 
 
 def test_a_secret_in_the_log_is_noticed(monkeypatch):
@@ -136,38 +123,23 @@ def test_a_secret_in_the_log_is_noticed(monkeypatch):
         return "1 request", []
 
     monkeypatch.setattr("forbear.cli.demo.judge", careless)
-    out = io.StringIO()
-    assert run(out, callers=installed()[:1], scenes=SCENES[10:11]) == 1
-    assert "1 with a secret" in out.getvalue()
-    assert SECRET not in out.getvalue()
+    text = played(SCENES[10], installed()[:1])
+    assert "1 with a secret" in text
+    assert SECRET not in text
 
 
-LIBRARIES = ("httpx", "httpx2", "aiohttp", "requests", "urllib3")
+def test_without_a_client_it_says_what_to_install(monkeypatch, mistake):
+    libraries = ("httpx", "httpx2", "aiohttp", "requests", "urllib3")
+    for name in libraries:
+        monkeypatch.setitem(sys.modules, name, None)  # as Python marks what cannot be imported
+    says = f": pip install '.[{','.join(libraries)}]' in a checkout of forbear"
+    assert says in mistake("demo")
 
 
-def without(monkeypatch, *names):
-    for name in names:
-        monkeypatch.setitem(
-            sys.modules, name, None
-        )  # how Python itself marks a module as not importable
-
-
-def test_without_a_client_it_says_what_to_install(monkeypatch, capsys):
-    without(monkeypatch, *LIBRARIES)
-    assert main(["demo"]) == 2
-    err = capsys.readouterr().err
-    extras = "httpx,httpx2,aiohttp,requests,urllib3"
-    assert f": pip install '.[{extras}]' in a checkout of forbear" in err
-
-
-def test_a_server_that_cannot_listen_is_told_in_one_line(monkeypatch, capsys):
+def test_a_server_that_cannot_listen_is_told_in_one_line(monkeypatch, mistake):
     def refuse(*_):
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr("socket.socket.bind", refuse)
-    assert main(["demo"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(
-        "forbear demo: no server can be started on 127.0.0.1: Cannot assign requested address"
-    )
-    assert said.count("\n") == 1
+    says = "no server can be started on 127.0.0.1: Cannot assign requested address"
+    assert mistake("demo").startswith(f"forbear demo: {says}")

@@ -8,30 +8,25 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import forbear
 from forbear import cli
 from forbear.cli import complain, main
 
-SOURCE = Path(forbear.__file__).parent.parent
+from ..processes import SOURCE
+
 COMMANDS = ("dashboards", "demo", "explain", "parse")
 
 
 def start(*arguments, how=("-m", "forbear"), **environment):
     """Start the command as a process of its own, where this one's forbear is found."""
-    return subprocess.Popen(
-        [sys.executable, *how, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1", **environment},
-    )
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONUNBUFFERED": "1", **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *how, *arguments], env=environment, **pipes)
 
 
-def test_help_names_the_commands_and_loads_none(capsys):
+def test_help_names_the_commands_and_loads_none():
     with start("--help", how=("-X", "importtime", "-m", "forbear")) as process:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0
@@ -40,37 +35,27 @@ def test_help_names_the_commands_and_loads_none(capsys):
         assert f"cli.{command}" not in err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_help_fits_and_tells_the_exit_status(command, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    assert stopped.value.code == 0
-    out = capsys.readouterr().out
-    assert f"usage: forbear {command}" in out
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_fits_and_tells_the_exit_status(name, command):
+    status, out, _ = command(name, "--help")
+    assert status == 0
+    assert f"usage: forbear {name}" in out
     assert "exit status: 0 " in out
     assert max(map(len, out.splitlines())) <= 100
 
 
-def test_no_command_shows_the_help_and_is_a_mistake(capsys):
-    assert main([]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("usage: forbear ")
-
-
 @pytest.mark.parametrize(("arguments", "usage", "says"), [
-    (["exlpain"], "forbear [", "there is no command 'exlpain'; did you mean 'explain'?"),
-    (["xyz", "explain"], "forbear [", "there is no command 'xyz'; choose among demo, "),
-    (["demo", "--no-such-option"], "forbear demo [", "unrecognized arguments: --no-such-option"),
-    (["explain", "gateway", "batch"], "forbear explain [", "unrecognized arguments: batch"),
-    (["explain", "--cap", "x"], "forbear explain [", "argument --cap: invalid float value"),
+    ("", "", ""),  # the help
+    ("exlpain", "[", "there is no command 'exlpain'; did you mean 'explain'?"),
+    ("xyz explain", "[", "there is no command 'xyz'; choose among demo, "),
+    ("demo --no-such-option", "demo [", "unrecognized arguments: --no-such-option"),
+    ("explain gateway batch", "explain [", "unrecognized arguments: batch"),
+    ("explain --cap x", "explain [", "argument --cap: invalid float value"),
 ])  # fmt: skip
-def test_a_mistake_is_answered_with_the_usage_of_its_command(arguments, usage, says, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"usage: {usage}")
+def test_a_mistake_is_answered_with_the_usage_of_its_command(arguments, usage, says, command):
+    status, out, err = command(*arguments.split())
+    assert (status, out) == (2, "")
+    assert err.startswith(f"usage: forbear {usage}")
     assert says in err
 
 
@@ -101,41 +86,35 @@ def test_the_module_is_the_command(monkeypatch, capsys):
     """``python -m forbear`` for who has no script on the path."""
     monkeypatch.setattr("sys.argv", ["forbear", "--version"])
     monkeypatch.delitem(sys.modules, "forbear.__main__", raising=False)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="0"):
         importlib.import_module("forbear.__main__")
-    assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("forbear ")
 
 
-def test_an_interrupted_command_ends_as_a_shell_expects(monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+def raises(monkeypatch, place, error):
+    def fail(*_):
+        raise error
 
-    monkeypatch.setattr("forbear.cli.parse.run", interrupt)
-    assert main(["parse", "Retry-After: 1"]) == 130
+    monkeypatch.setattr(place, fail)
 
 
-def test_a_checkout_that_was_not_installed_has_no_version(monkeypatch, capsys):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
+def test_an_interrupted_command_ends_as_a_shell_expects(monkeypatch, command):
+    raises(monkeypatch, "forbear.cli.parse.run", KeyboardInterrupt)
+    assert command("parse", "Retry-After: 1")[0] == 130
 
-    monkeypatch.setattr("importlib.metadata.version", missing)
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == "forbear (not installed)\n"
+
+def test_a_checkout_that_was_not_installed_has_no_version(monkeypatch, command):
+    raises(monkeypatch, "importlib.metadata.version", importlib.metadata.PackageNotFoundError)
+    assert command("--version") == (0, "forbear (not installed)\n", "")
 
 
 def test_a_reader_that_has_left_is_einval_on_windows(monkeypatch, tmp_path):
     """``forbear explain | more``, and q: no traceback."""
     with (tmp_path / "out").open("w") as file:
-
-        class Closed(io.StringIO):
-            def fileno(self):
-                return file.fileno()
-
-            def flush(self):
-                raise OSError(errno.EINVAL, "Invalid argument")
-
-        monkeypatch.setattr(sys, "stdout", Closed())
+        out = io.StringIO()
+        out.fileno = file.fileno
+        monkeypatch.setattr(sys, "stdout", out)
+        raises(monkeypatch, "sys.stdout.flush", OSError(errno.EINVAL, "Invalid argument"))
         with pytest.raises(OSError, match="Invalid argument"):
             main(["explain"])
         monkeypatch.setattr(cli, "ON_WINDOWS", True, raising=False)

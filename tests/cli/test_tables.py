@@ -7,36 +7,11 @@ import pytest
 from forbear.cli import RED, Page, spoken, visible
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.fixture
-def terminal(monkeypatch):
-    """A terminal with so many columns."""
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-
-    def of(columns):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        return Terminal()
-
-    return of
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.00125, "1.25 ms"),
-        (0.4749, "0.475 s"),
-        (99.9, "99.9 s"),
-        (102.3, "1 m 42 s"),
-        # 406 days, 2 h 59 m 59 s: from 2026-11-20 21:00:00 to 2027-12-31 23:59:59
-        (406 * 86_400 + 10_799, "406 d 2 h 59 m 59 s"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0, "0 s"), (0.00125, "1.25 ms"), (0.4749, "0.475 s"), (99.9, "99.9 s"), (102.3, "1 m 42 s"),
+    # 406 days, 2 h 59 m 59 s: from 2026-11-20 21:00:00 to 2027-12-31 23:59:59
+    (406 * 86_400 + 10_799, "406 d 2 h 59 m 59 s"),
+])  # fmt: skip
 def test_durations(seconds, text):
     assert spoken(seconds) == text
 
@@ -46,10 +21,14 @@ def test_what_a_server_sends_cannot_move_the_cursor():
     assert len(visible("x" * 500)) == 60
 
 
-def test_colour_is_for_terminals(terminal):
-    out = terminal(80)
-    Page(out).text("warning: of something", RED)
-    assert out.getvalue() == f"{RED}warning:\x1b[0m of something\n"
+@pytest.mark.parametrize(
+    ("is_terminal", "start"), [(True, f"{RED}warning:\x1b[0m"), (False, "warning:")]
+)
+def test_colour_is_for_terminals(monkeypatch, is_terminal, start):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     out = io.StringIO()
+    out.isatty = lambda: is_terminal
     Page(out).text("warning: of something", RED)
-    assert out.getvalue() == "warning: of something\n"
+    assert out.getvalue() == f"{start} of something\n"
