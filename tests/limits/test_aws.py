@@ -1,5 +1,4 @@
-"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what forbear adds
-to them.
+"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what we add.
 
 The sequences are those of smithy-python's functional tests
 (``tests/functional/test_sync_retries.py`` of smithy-core) and of the example in Smithy's guide
@@ -81,14 +80,15 @@ def test_standard(capacity, most, calls, left):
     assert strategy.quiet is (left >= capacity)
 
 
-def waits(strategy, *failures):
-    token, found = strategy.acquire_initial_token(A, 0.0), []
+def refreshed(strategy, *failures):
+    """The token of a call after these failures, and the waits that it was given."""
+    token, waits = strategy.acquire_initial_token(A, 0.0), []
     assert token.delay == 0.0
     for failure in failures:
         token.attempts += 1
         token = strategy.refresh_token(token, failure, 0.0, latest=1e9)
-        found.append(token.delay)
-    return found
+        waits.append(token.delay)
+    return token, waits
 
 
 @pytest.mark.parametrize(("failure", "delay", "source"), [
@@ -99,10 +99,7 @@ def waits(strategy, *failures):
     pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
 ])  # fmt: skip
 def test_the_servers_word_is_obeyed_in_full(failure, delay, source):
-    strategy = a_strategy()
-    token = strategy.acquire_initial_token(A, 0.0)
-    token.attempts = 1
-    strategy.refresh_token(token, failure, 0.0, latest=1e9)
+    token, _ = refreshed(a_strategy(), failure)
     assert (token.delay, token.source) == (delay, source)
 
 
@@ -131,10 +128,8 @@ def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(w
             return wait
 
     strategy = a_strategy(backoff=Nonsense())
-    token = strategy.acquire_initial_token(A, 0.0)
-    token.attempts = 1
     with pytest.raises(ValueError, match="the backoff returned"):
-        strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+        refreshed(strategy, RESET)
     assert strategy.bucket.tokens == 500
 
 
@@ -163,14 +158,9 @@ def test_quiet_is_a_full_bucket():
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
 def test_both_ends_are_idempotent(first, second):
-    """500 - 14 - 5. Cancelled before the second retry was sent: 5 back. Succeeded: its 5 back too,
-    since a success brings what the last retry has cost.
-    """
+    """500 - 14 - 5. Cancelled before the second retry was sent, or succeeded: its 5 back."""
     strategy = a_strategy()
-    token = strategy.acquire_initial_token(A, 0.0)
-    for failure in (RESET, answer(429)):
-        token.attempts += 1
-        strategy.refresh_token(token, failure, 0.0, latest=1e9)
+    token, _ = refreshed(strategy, RESET, answer(429))
     assert strategy.bucket.tokens == 481
     token.attempts += first == "record_success"
     for end in (first, second, second):
@@ -186,24 +176,21 @@ def test_32_threads_never_overspend():
     assert (sum(bought), bucket.tokens) == (35, 10)
 
 
-TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
-
-
 def middle():
     return 0.5
 
 
-@pytest.mark.parametrize("twin_of", TWINS[1:], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "twin_of", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
+)
 def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of):
     """For an adapter that is pickled with its session, and sent to another process."""
-    strategy = AwsStandard(
-        max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle
-    )
+    strategy = a_strategy(30, max_attempts=7, backoff=Fixed(3.0), random=middle)
     assert run(strategy, 500, 500, 500) == (3, EMPTY)
     twin = twin_of(strategy)
     assert (twin.max_attempts, twin.bucket.tokens, strategy.bucket.tokens) == (7, 30, 2)
-    assert waits(twin, RESET, answer(429)) == [3.0, 1.0]
-    assert 0.0 <= waits(twin_of(AwsStandard()), RESET)[0] <= 0.05
+    assert refreshed(twin, RESET, answer(429))[1] == [3.0, 1.0]
+    assert 0.0 <= refreshed(twin_of(AwsStandard()), RESET)[1][0] <= 0.05
 
 
 def test_repr_is_one_line_of_state():

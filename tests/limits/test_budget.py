@@ -56,17 +56,15 @@ def test_state_is_bounded_and_the_least_recently_used_goes_first():
     assert len(budget._buckets) == MOST_SCOPES
 
 
-def same_url(request):
-    return request.url
-
-
 def scope_for(budget, path):
     return scope_of(budget.scope, Request("GET", A, target=path))
 
 
 def test_a_function_says_who_shares_a_bucket():
     """One retry per 30 seconds for the same URL, whatever other URLs do."""
-    budget = RetryBudget(ratio=0, floor_per_second=1 / 30, burst=1, scope=same_url)
+    budget = RetryBudget(
+        ratio=0, floor_per_second=1 / 30, burst=1, scope=lambda request: request.url
+    )
     one, two = scope_for(budget, "/1"), scope_for(budget, "/2")
     assert [budget.spend(one, 1.0, now) for now in (0.0, 0.0, 29.0)] == [True, False, False]
     assert [budget.spend(two, 1.0, now) for now in (10.0, 10.0, 31.0)] == [True, False, False]

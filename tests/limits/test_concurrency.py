@@ -43,30 +43,32 @@ def limit():
     return ConcurrencyLimit(start=20)
 
 
+@pytest.fixture
+def bulkhead():
+    return ConcurrencyLimit(1, adaptive=False)
+
+
 def fill(limit, count, key=A, now=NOW):
     return [Woken(limit, key, now) for _ in range(count)]
 
 
 def answer(limit, one, sent_at, now):
-    assert one.slot.scope is not None
     one.slot.scope.good(sent_at, now - sent_at, limit.most or inf)
     one.slot.free()
 
 
-def test_who_leaves_the_queue_is_passed_over():
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, second, third = fill(limit, 3)
+def test_who_leaves_the_queue_is_passed_over(bulkhead):
+    first, second, third = fill(bulkhead, 3)
     second.slot.free()
     first.slot.free()
     assert (second.times, third.times) == (0, 1)
     third.slot.free()
     third.slot.free()  # idempotent
-    assert (limit.in_flight(), limit.waiting()) == (0, 0)
+    assert (bulkhead.in_flight(), bulkhead.waiting()) == (0, 0)
 
 
-def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next():
-    limit = ConcurrencyLimit(1, adaptive=False)
-    first, second, third = fill(limit, 3)
+def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next(bulkhead):
+    first, second, third = fill(bulkhead, 3)
 
     def closed():
         raise RuntimeError("Event loop is closed")
@@ -74,7 +76,7 @@ def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next():
     second.slot.wake = closed
     first.slot.free()
     assert third.slot.is_taken
-    assert limit.in_flight() == 1
+    assert bulkhead.in_flight() == 1
 
 
 def test_a_full_queue_refuses():
@@ -83,26 +85,21 @@ def test_a_full_queue_refuses():
     assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
 
 
-@pytest.mark.parametrize("comes_next", ["reads", "enters", "asks", "is throttled"])
-def test_a_finalizer_inside_the_limit_waits_for_no_lock(comes_next):
-    """The garbage collector may run in any line, also of a thread that holds the lock. Whoever comes
-    next, of any scope, enters what it gave back into the books.
-    """
+@pytest.mark.parametrize("come_next", [
+    lambda limit, other, waiting: limit.in_flight(),
+    lambda limit, other, waiting: Woken(limit, "http://c:80"),
+    lambda limit, other, waiting: limit.ask(waiting.slot, NOW),
+    lambda limit, other, waiting: limit.throttled(other.slot, NOW, NOW),
+], ids=["reads", "enters", "asks", "is throttled"])  # fmt: skip
+def test_a_finalizer_inside_the_limit_waits_for_no_lock(come_next):
+    """The garbage collector may run in any line. Whoever comes next enters what it gave back."""
     limit = ConcurrencyLimit(1)
     (first, second), (other, waiting) = fill(limit, 2), fill(limit, 2, B)
     with limit._lock:
         first.slot.free()
         assert not second.slot.is_taken
-    if comes_next == "enters":
-        assert Woken(limit, "http://c:80").found
-    elif comes_next == "asks":
-        assert limit.ask(waiting.slot, NOW) > 0
-    elif comes_next == "is throttled":
-        limit.throttled(other.slot, NOW, NOW)
-    else:
-        assert limit.in_flight() == 2
-    assert second.slot.is_taken
-    assert second.times == 1
+    come_next(limit, other, waiting)
+    assert (second.slot.is_taken, second.times) == (True, 1)
 
 
 def test_half_of_start_goes_at_once_and_the_rest_with_time(limit):
@@ -189,7 +186,6 @@ def test_the_way_back_to_what_fitted_is_quick_then_slow_and_quicker_again(limit)
         limit.ask(sent[-1].slot, NOW + STARTING + number)
     limit.throttled(sent[0].slot, NOW + 20, NOW + 20)
     scope, slots = sent[0].slot.scope, [limit.lowest()]
-    assert scope is not None
     for _ in range(400):
         scope.good(NOW + 20, 0.05, inf)
         if limit.lowest() != slots[-1]:
@@ -205,7 +201,6 @@ def test_a_limit_that_was_proven_to_fit_grows_after_one_window(limit):
     limit.throttled(sent[0].slot, NOW + 10, NOW + 10)
     assert (limit.in_flight(), Woken(limit, now=NOW + 10).found) == (15, False)
     scope = sent[0].slot.scope
-    assert scope is not None
     for slots in [14] * 14:
         assert limit.lowest() == slots
         scope.good(NOW + 10, 0.05, inf)
@@ -277,9 +272,8 @@ def a_call(limits, tenant="one"):
     return Call(RetryPolicy(), request, limits, NOW, 5)
 
 
-@pytest.mark.parametrize(
-    ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
-)
+@pytest.mark.parametrize(("scope", "is_shared"), [
+    ("credential", False), ("origin", True), (lambda request: "x", True)])  # fmt: skip
 def test_which_tenants_share_slots(scope, is_shared):
     limits = limits_of(concurrency=ConcurrencyLimit(1, adaptive=False, scope=scope))
     assert limits.admit(a_call(limits), NOW) == 0
@@ -316,10 +310,8 @@ def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent():
     limits = limits_of(concurrency=limit, budget=budget)
     assert limits.admit(a_call(limits), NOW) == 0
     hedges = [a_call(limits) for _ in range(3)]
-    assert [take_for_hedge(limits, hedge, NOW) for hedge in hedges[:2]] == [
-        None,
-        "concurrency-limit",
-    ]
+    taken = [take_for_hedge(limits, hedge, NOW) for hedge in hedges[:2]]
+    assert taken == [None, "concurrency-limit"]
     assert (limit.in_flight(), limit.waiting()) == (2, 0)
     hedges[0].sending(NOW)  # so its token is spent
     limits.leave(hedges[0], NOW)
@@ -351,10 +343,10 @@ def test_a_body_keeps_the_slot_of_its_call(releases, endless, is_kept):
     assert limit.in_flight() == 1
 
 
-def observed(limits, failure, seconds=0.05, calls=400):
+def observed(limit, failure, seconds=0.05, calls=400):
     """The slots after calls that all came at once, and all ended like this."""
-    now = NOW
-    waiting = [Call(RetryPolicy(), Request("GET", A), limits, now, 5) for _ in range(calls)]
+    limits = limits_of(concurrency=limit)
+    now, waiting = NOW, [a_call(limits) for _ in range(calls)]
     while waiting:
         sent = [call for call in waiting if limits.admit(call, now) == 0]
         for call in sent:
@@ -364,48 +356,42 @@ def observed(limits, failure, seconds=0.05, calls=400):
             limits.observe(call, failure, now)
             limits.leave(call, now)
         waiting = [call for call in waiting if call not in sent]
-    (limit,) = (one.shared for one in limits.listed if isinstance(one.shared, ConcurrencyLimit))
     return int(limit.lowest())
 
 
-@pytest.mark.parametrize(
-    ("failure", "grows"),
-    [(None, True), (failures.answer(404), True), (failures.answer(500), False)],
-)
-def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(failure, grows):
+@pytest.mark.parametrize(("status", "grows"), [(200, True), (404, True), (500, False)])
+def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(limit, status, grows):
     """Nor is it silence, after which more are sent."""
-    limits = limits_of(concurrency=ConcurrencyLimit(start=20))
-    before = observed(limits, None, calls=100)
-    assert (observed(limits, failure) > before) is grows
+    before = observed(limit, None, calls=100)
+    failure = None if status == 200 else failures.answer(status)
+    assert (observed(limit, failure) > before) is grows
 
 
 def test_what_a_bulkhead_lets_go_does_not_depend_on_the_server():
     limit = ConcurrencyLimit(20, adaptive=False)
-    limits = limits_of(concurrency=limit)
-    assert observed(limits, None) == 20
-    assert observed(limits, failures.answer(429)) == 20
+    assert observed(limit, None) == 20
+    assert observed(limit, failures.answer(429)) == 20
     one = Woken(limit)
     limit.throttled(one.slot, NOW, NOW)
     assert limit.lowest() == 20
 
 
 def test_calls_are_measured_from_when_they_were_sent():
-    limits = limits_of(concurrency=ConcurrencyLimit(start=10))
-    before = observed(limits, None, calls=100)
-    assert observed(limits, None, 0.5, calls=before) == before
-    assert observed(limits, None, 0.5, calls=8 * before) < 2 * before
+    limit = ConcurrencyLimit(start=10)
+    before = observed(limit, None, calls=100)
+    assert observed(limit, None, 0.5, calls=before) == before
+    assert observed(limit, None, 0.5, calls=8 * before) < 2 * before
 
 
-def test_a_quick_404_is_no_measure_of_how_long_a_response_takes():
-    limits = limits_of(concurrency=ConcurrencyLimit(start=20))
-    observed(limits, None)
-    before = observed(limits, failures.answer(404), 0.001)
-    assert observed(limits, None) > before
+def test_a_quick_404_is_no_measure_of_how_long_a_response_takes(limit):
+    observed(limit, None)
+    before = observed(limit, failures.answer(404), 0.001)
+    assert observed(limit, None) > before
 
 
 def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here(limit):
     limits = limits_of(concurrency=limit)
-    call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    call = a_call(limits)
     assert limits.admit(call, NOW) == 0
     call.sending(NOW)
     for origin, slots in ((B, 20), (A, 14)):
@@ -428,13 +414,12 @@ def test_a_scope_that_is_not_used_is_forgotten(limit):
     assert not Woken(bulkhead, now=NOW + 601).found  # it is in use
 
 
-def test_scopes_are_bounded_and_those_in_use_are_kept():
-    limit = ConcurrencyLimit(1, adaptive=False)
-    Woken(limit, A)
+def test_scopes_are_bounded_and_those_in_use_are_kept(bulkhead):
+    Woken(bulkhead, A)
     for number in range(MOST_SCOPES + 10):
-        Woken(limit, f"http://{number}:80").slot.free()
-    assert len(limit._scopes) <= MOST_SCOPES
-    assert Woken(limit, A).found is False
+        Woken(bulkhead, f"http://{number}:80").slot.free()
+    assert len(bulkhead._scopes) <= MOST_SCOPES
+    assert Woken(bulkhead, A).found is False
 
 
 def test_of_the_scopes_the_least_recently_used_are_forgotten(limit):
@@ -446,18 +431,16 @@ def test_of_the_scopes_the_least_recently_used_are_forgotten(limit):
         assert limit.lowest() == 14
         Woken(limit, f"http://m{number}:80", NOW + 1).slot.free()
     one = Woken(limit, A, NOW + 6)
-    assert one.slot.scope is not None
     assert one.slot.scope.limit == 14
 
 
-def test_a_forked_child_begins_anew():
-    limit = ConcurrencyLimit(1, adaptive=False)
-    parents = Woken(limit)
-    limit.after_fork()
-    assert limit.in_flight() == 0
-    assert Woken(limit).found
+def test_a_forked_child_begins_anew(bulkhead):
+    parents = Woken(bulkhead)
+    bulkhead.after_fork()
+    assert bulkhead.in_flight() == 0
+    assert Woken(bulkhead).found
     parents.slot.free()
-    assert limit.in_flight() == 1
+    assert bulkhead.in_flight() == 1
 
 
 class Slots(RuleBasedStateMachine):
@@ -480,35 +463,18 @@ class Slots(RuleBasedStateMachine):
         else:
             self.calls.append(one)
 
-    def pick(self, data):
-        return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
-
     @precondition(lambda self: self.calls)
-    @rule(data=st.data())
-    def leave(self, data):
-        self.pick(data).slot.free()
-
-    @precondition(lambda self: self.calls)
-    @rule(data=st.data())
-    def answered(self, data):
-        one = self.pick(data)
-        if one.slot.is_taken:
+    @rule(data=st.data(), how=st.sampled_from(["leaves", "answered", "throttled", "finalized"]))
+    def end(self, data, how):
+        one = self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
+        if how == "finalized":
+            with self.limit._lock:
+                one.slot.free()
+        elif how == "answered" and one.slot.is_taken:
             answer(self.limit, one, self.now - 0.1, self.now)
-        one.slot.free()
-
-    @precondition(lambda self: self.calls)
-    @rule(data=st.data())
-    def throttled(self, data):
-        one = self.pick(data)
-        if one.slot.is_taken:
+        elif how == "throttled" and one.slot.is_taken:
             self.limit.throttled(one.slot, self.now - 0.1, self.now)
         one.slot.free()
-
-    @precondition(lambda self: self.calls)
-    @rule(data=st.data())
-    def finalized(self, data):
-        with self.limit._lock:
-            self.pick(data).slot.free()
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), seconds=st.floats(0, 2))

@@ -18,15 +18,12 @@ def times_of(hedge, *answers, now=0.0):
     return times
 
 
-def test_the_delay_is_the_quantile_of_good_answers():
-    # 94 of 100 ms, 6 of 300 ms: 95 % of 100 answers came within 300 ms, 90 % within 100 ms.
-    answers = [0.1] * 94 + [0.3] * 6
-    assert times_of(Hedge(learn_from=100), *answers).delay == pytest.approx(0.3, rel=0.06)
-    assert times_of(Hedge(learn_from=100), *[0.1] * 95, *[0.3] * 5).delay == pytest.approx(
-        0.1, rel=0.06
-    )
-    tenth = Hedge(learn_from=100, quantile=0.9)
-    assert times_of(tenth, *answers).delay == pytest.approx(0.1, rel=0.06)
+@pytest.mark.parametrize(("quick", "slow", "quantile", "delay"), [
+    (94, 6, 0.95, 0.3), (95, 5, 0.95, 0.1), (94, 6, 0.9, 0.1)])  # fmt: skip
+def test_the_delay_is_the_quantile_of_good_answers(quick, slow, quantile, delay):
+    hedge = Hedge(learn_from=100, quantile=quantile)
+    times = times_of(hedge, *[0.1] * quick, *[0.3] * slow)
+    assert times.delay == pytest.approx(delay, rel=0.06)
 
 
 def test_a_given_delay_needs_nothing_to_be_learnt():

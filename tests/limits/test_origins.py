@@ -1,6 +1,4 @@
-"""Origins: which of several servers is next. Worked out by hand on paper with three of them: a, b,
-c.
-"""
+"""Origins: which of several servers is next, worked out by hand with three of them: a, b, c."""
 
 import pytest
 from hypothesis import given
@@ -33,15 +31,10 @@ def test_if_all_are_refused_the_soonest_is_told(origins):
 def test_an_origin_that_is_not_listed_stands_for_itself(origins):
     """And notices like any other that nobody rests any more."""
     origins.rest(A, 10.0, 0.0, longest_wait=60)
-    assert origins.first("https://d.example.com:443", 9.9, refusing(d=5)) == (
-        "https://d.example.com:443",
-        0.0,
-    )
+    other = "https://d.example.com:443"
+    assert origins.first(other, 9.9, refusing(d=5)) == (other, 0.0)
     assert not origins.quiet
-    assert origins.first("https://d.example.com:443", 10.0, nobody) == (
-        "https://d.example.com:443",
-        0.0,
-    )
+    assert origins.first(other, 10.0, nobody) == (other, 0.0)
     assert origins.quiet
 
 
@@ -52,37 +45,31 @@ def test_in_turn():
     assert origins.first(A, 0.0, refusing(c=1))[0] == A  # c's turn
 
 
-@pytest.mark.parametrize(
-    ("after", "tried", "refused", "expected"),
-    [
-        pytest.param(A, {A}, {}, (B, 0.0), id="the next one, at once"),
-        pytest.param(C, {C}, {}, (A, 0.0), id="round the end"),
-        pytest.param(B, {A, B}, {}, (C, 0.0), id="the one that is left"),
-        pytest.param(C, {A, B, C}, {}, (A, 2.0), id="all tried: after the backoff"),
-        pytest.param(A, {A}, {"b": 5}, (C, 0.0), id="b is refused"),
-        pytest.param(A, {A}, {"b": 5, "c": 1}, (C, 1), id="both others are: the soonest"),
-        pytest.param(A, {A}, {"b": 5, "c": 3}, (A, 2.0), id="the soonest is the same one again"),
-    ],
-)
+@pytest.mark.parametrize(("after", "tried", "refused", "expected"), [
+    pytest.param(A, {A}, {}, (B, 0.0), id="the next one, at once"),
+    pytest.param(C, {C}, {}, (A, 0.0), id="round the end"),
+    pytest.param(B, {A, B}, {}, (C, 0.0), id="the one that is left"),
+    pytest.param(C, {A, B, C}, {}, (A, 2.0), id="all tried: after the backoff"),
+    pytest.param(A, {A}, {"b": 5}, (C, 0.0), id="b is refused"),
+    pytest.param(A, {A}, {"b": 5, "c": 1}, (C, 1), id="both others are: the soonest"),
+    pytest.param(A, {A}, {"b": 5, "c": 3}, (A, 2.0), id="the soonest is the same one again"),
+])  # fmt: skip
 def test_the_next_one_after_a_failure(origins, after, tried, refused, expected):
     """With nothing to wait for before a fresh origin, and 2 s before one that was tried."""
     assert origins.next(after, tried, 0.0, refusing(**refused), fresh=0.0, again=2.0) == expected
 
 
 @given(
-    st.sampled_from([A, B, C]),
-    st.sets(st.sampled_from([A, B, C])),
+    st.sampled_from([A, B, C]), st.sets(st.sampled_from([A, B, C])),
     st.fixed_dictionaries({name: st.floats(0, 100) for name in "abc"}),
-    st.floats(0, 10),
-    st.floats(0, 10),
-)
+    st.floats(0, 10), st.floats(0, 10),
+)  # fmt: skip
 def test_nothing_listed_would_be_free_sooner(after, tried, refused, fresh, extra):
     """Law: the delay is the least of all origins' delays, and that origin's own."""
-    origins = Origins(WRITTEN)
     again = fresh + extra
     tried |= {after}
-    chosen, delay = origins.next(after, tried, 0.0, refusing(**refused), fresh=fresh, again=again)
-    delays = {
-        origin: max(again if origin in tried else fresh, refused[origin[8]]) for origin in (A, B, C)
-    }
+    chosen, delay = Origins(WRITTEN).next(
+        after, tried, 0.0, refusing(**refused), fresh=fresh, again=again
+    )
+    delays = {at: max(again if at in tried else fresh, refused[at[8]]) for at in (A, B, C)}
     assert delay == delays[chosen] == min(delays.values())

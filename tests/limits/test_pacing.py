@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forbear import Pacing, RetryPolicy
 from forbear.addons.pacing import Turn
-from forbear.core.call import IN_QUEUE, PREPARED_FOR, QUOTAS, STORY, Call
+from forbear.core.call import IN_QUEUE, PREPARED_FOR, STORY, Call
 from forbear.core.headers.quota import Quota, read_quotas
 from forbear.core.request import Request
 from forbear.engine.settings import limits_of
@@ -27,26 +27,17 @@ LEAST_TIME, TIMES = 0.05, 2.0  # seconds an attempt has, or times the slowest of
     ({"RateLimit": '"a";r=5;t=3, "b";r=50;t=30', "RateLimit-Policy": '"b";q=100'}, [Quota("a", 5, 3,
         None, None), Quota("b", 50, 30, 100, None)]),
     ({"RateLimit": "limit=100, remaining=9, reset=8"}, [Quota("ratelimit", 9, 8, 100, None)]),
-    (  # GitHub
-        {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "56"}
-        | {"X-RateLimit-Reset": "1767225660"},
-        [Quota("x-ratelimit-reset", 56, 60, 60, None)],
-    ),
-    (  # openai
-        {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
+    # GitHub, OpenAI, Anthropic
+    ({"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "56", "X-RateLimit-Reset": "1767225660"},
+        [Quota("x-ratelimit-reset", 56, 60, 60, None)]),
+    ({"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
         | {"x-ratelimit-reset-requests": "1s", "x-ratelimit-limit-tokens": "150000"}
         | {"x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0.5s"},
-        [
-            Quota("x-ratelimit-reset-requests", 59, 1, 60, None),
-            Quota("x-ratelimit-reset-tokens", 149984, 360.5, 150000, None, is_exact=True),
-        ],
-    ),
-    (  # anthropic
-        {"anthropic-ratelimit-tokens-limit": "80000"}
-        | {"anthropic-ratelimit-tokens-remaining": "79000"}
+        [Quota("x-ratelimit-reset-requests", 59, 1, 60, None),
+        Quota("x-ratelimit-reset-tokens", 149984, 360.5, 150000, None, is_exact=True)]),
+    ({"anthropic-ratelimit-tokens-limit": "80000", "anthropic-ratelimit-tokens-remaining": "79000"}
         | {"anthropic-ratelimit-tokens-reset": "2026-01-01T00:01:00Z"},
-        [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)],
-    ),
+        [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)]),
     ({"RateLimit-Limit": "60, 60;w=1", "RateLimit-Remaining": "9, 5", "RateLimit-Reset": "8, 7"},
         [Quota("ratelimit-reset", 5, 8, 60, None)]),
     ({"RateLimit": "limit=100, remaining=9, reset=8, limit=60, remaining=5, reset=7"},
@@ -101,16 +92,10 @@ def test_of_a_window_that_is_not_named_the_longest_rest_is_taken():
 
 def sent_at(pacing, calls, until):
     """When each of some calls is sent that all ask at once; their responses show nothing new."""
-    turns = [Turn(NOW) for _ in range(calls)]
-    found = []
-    due = [(NOW, turn) for turn in turns]
-    while due:
-        due.sort(key=lambda one: one[0])
+    found, due = [], [(NOW, Turn(NOW)) for _ in range(calls)]
+    while due := sorted((one for one in due if one[0] <= until), key=lambda one: one[0]):
         now, turn = due.pop(0)
-        if now > until:
-            break
-        wait = pacing.turn(turn, A, 60.0, now)
-        if wait:
+        if wait := pacing.turn(turn, A, 60.0, now):
             due.append((now + wait, turn))
         else:
             found.append(now - NOW)
@@ -293,22 +278,6 @@ def test_whatever_a_server_says_nobody_waits_longer_than_a_window(seen, calls, r
                 at += max(wait, 1e-6)
             assert at - now <= 10 + ROUNDING + 1e-6
             pacing.end(turn)
-
-
-@pytest.mark.parametrize(
-    ("scope", "is_shared"), [("credential", False), ("origin", True), (lambda request: "x", True)]
-)
-def test_which_tenants_share_quotas(scope, is_shared):
-    limits = limits_of(pacing=Pacing(scope=scope))
-    first, second = (
-        Call(RetryPolicy(), Request("GET", A, [("Authorization", tenant)]), limits, NOW, 5)
-        for tenant in ("one", "two")
-    )
-    assert limits.admit(first, NOW) == 0
-    first.sending(NOW)
-    first.notes[QUOTAS] = (Quota("requests", 0, 10, 100, 10),)
-    limits.observe(first, None, NOW)
-    assert (limits.admit(second, NOW) != 0) is is_shared
 
 
 def test_what_a_call_waits_is_in_its_story_and_who_ignores_hints_waits_for_nothing():

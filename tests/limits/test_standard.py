@@ -1,7 +1,4 @@
-"""StandardStrategy: the default limits behind the interface that any strategy has.
-
-What the limits themselves do is in test_limits.py.
-"""
+"""StandardStrategy: the default limits (test_limits.py) behind the interface of any strategy."""
 
 import pytest
 
