@@ -9,18 +9,16 @@ from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.requests import RetryAdapter
 from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
 
-URL = "http://backend.example/"
+from .servers import URL
 
 
 class Backend:
     """A server that answers by a script, and its clients; a call that fails is 4 attempts."""
 
     def __init__(self, steps, **options):
-        self.clock = FakeClock()
         policy = RetryPolicy(max_attempts=4, backoff=Fixed(0.1), hint_spread=0.0)
-        options = {"policy": policy, "clock": self.clock, "gate": None, **options}
-        if "strategy" in options:
-            del options["gate"]
+        gate = {} if "strategy" in options else {"gate": None}
+        options = {"policy": policy, "clock": FakeClock(), **gate, **options}
         self.clock = options["clock"]
         self.script, self.adapted = ScriptedTransport(steps), ScriptedAdapter(steps)
         self.client = httpx.Client(transport=RetryTransport(self.script, **options))
@@ -34,9 +32,8 @@ class Backend:
         return len(self.script.requests) + len(self.adapted.requests)
 
     def said(self, name):
-        """Return what each request said in a header."""
-        requests = [*self.script.requests, *self.adapted.requests]
-        return [request.headers.get(name) for request in requests]
+        """Return what each request of httpx said in a header."""
+        return [request.headers.get(name) for request in self.script.requests]
 
     def get(self, **named):
         return self.client.get(URL, **named)

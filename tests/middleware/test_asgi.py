@@ -1,7 +1,6 @@
 """forbear.asgi.RetryContextMiddleware around bare ASGI applications, Starlette and FastAPI."""
 
 import anyio
-import anyio.to_thread
 import fastapi
 import pytest
 from fastapi.testclient import TestClient
@@ -10,41 +9,12 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient as StarletteClient
 
 import forbear
-import forbear.requests
-import forbear.urllib3
 from forbear.asgi import RetryContextMiddleware
 from forbear.engine.current import CURRENT
 
+from .servers import RETRY, answering, ask_asgi
+
 pytestmark = pytest.mark.anyio
-
-
-async def ask(app, headers=(), *, kind="http"):
-    """One request, as a server makes it; return the messages that the application sent."""
-    sent = []
-
-    async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message):
-        sent.append(message)
-
-    lines = [(name.encode(), value.encode()) for name, value in dict(headers).items()]
-    await app({"type": kind, "method": "GET", "path": "/", "headers": lines}, receive, send)
-    return sent
-
-
-def answering(work):
-    """An application that does some work and answers."""
-
-    async def app(scope, receive, send):
-        await work()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-    return app
-
-
-# Retries.
 
 
 async def test_other_scopes_are_handed_through():
@@ -65,12 +35,9 @@ async def test_one_service_inside_another_ones_context(backend):
     calls = backend([503])
     options = {"clock": calls.clock, "margin": 0}
     inner = RetryContextMiddleware(answering(calls.aget), announce_deadline=True, **options)
-    outer = RetryContextMiddleware(answering(lambda: ask(inner)), **options)
-    await ask(outer, {"retry-attempt": "2", "grpc-timeout": "2S"})
+    outer = RetryContextMiddleware(answering(lambda: ask_asgi(inner)), **options)
+    await ask_asgi(outer, {**RETRY, "grpc-timeout": "2S"})
     assert calls.said("x-envoy-expected-rq-timeout-ms") == ["2000"]
-
-
-# Deadlines.
 
 
 async def test_the_deadline_ends_with_the_answer(backend):
@@ -86,15 +53,14 @@ async def test_the_deadline_ends_with_the_answer(backend):
         await send({"type": "http.response.body", "body": b"2"})
         await calls.aget()
 
-    await ask(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
+    await ask_asgi(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
     assert calls.sent == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_work_that_outlives_the_request_is_free_of_it(backend, answers):
     """A task that a request started lazily and left, also where no answer was ever finished."""
-    calls = backend([503])
-    done = anyio.Event()
+    calls, done = backend([503]), anyio.Event()
     async with anyio.create_task_group() as group:
 
         async def later():
@@ -110,21 +76,17 @@ async def test_work_that_outlives_the_request_is_free_of_it(backend, answers):
         async def silent(scope, receive, send):
             await start()
 
-        app = answering(start) if answers else silent
-        said = {"grpc-timeout": "1S", "retry-attempt": "2"}
-        await ask(RetryContextMiddleware(app, clock=calls.clock), said)
+        app = RetryContextMiddleware(answering(start) if answers else silent, clock=calls.clock)
+        await ask_asgi(app, {"grpc-timeout": "1S", **RETRY})
         done.set()
     assert calls.sent == 3 + 4
-
-
-# Frameworks.
 
 
 def marked(response):
     return response.headers.get_list("x-should-retry")
 
 
-@pytest.mark.parametrize(("headers", "attempts"), [({}, 4), ({"retry-attempt": "2"}, 1)])
+@pytest.mark.parametrize(("headers", "attempts"), [({}, 4), (RETRY, 1)])
 def test_fastapi(backend, headers, attempts):
     """Coroutines, functions in its threads, dependencies: all run in the request's context."""
     calls = {name: backend([503]) for name in ("a", "b", "c")}
@@ -134,31 +96,28 @@ def test_fastapi(backend, headers, attempts):
     def dependency():
         calls["c"].get()
 
-    @app.get("/coroutine", dependencies=[fastapi.Depends(dependency)])
+    @app.get("/503", dependencies=[fastapi.Depends(dependency)])
     async def coroutine():
         answer = await calls["a"].aget()
         raise fastapi.HTTPException(answer.status_code)
 
-    @app.get("/function")
+    @app.get("/200")
     def function():
         calls["b"].get()
-        return "fallback"
 
     with TestClient(app) as client:
-        answer = client.get("/coroutine", headers=headers)
-        assert (answer.status_code, marked(answer)) == (503, ["false"] if attempts == 4 else [])
-        answer = client.get("/function", headers=headers)
-        assert (answer.status_code, marked(answer)) == (200, [])
+        for status, marks in ((503, ["false"] if attempts == 4 else []), (200, [])):
+            answer = client.get(f"/{status}", headers=headers)
+            assert (answer.status_code, marked(answer)) == (status, marks)
     assert [backend.sent for backend in calls.values()] == [attempts] * 3
 
 
 @pytest.mark.parametrize("path", ["/coroutine", "/function"])
 def test_the_middlewares_deadline_is_the_one_for_fastapi(backend, path):
-    """It holds in coroutines, threads and dependencies, and for no background task. A block in a
-    dependency that is no coroutine holds for nothing, which is said.
+    """In coroutines, threads and dependencies, and for no background task. A block in a dependency
+    that is no coroutine holds for nothing, which is said.
     """
-    calls = backend([503])
-    api = fastapi.FastAPI()
+    calls, api = backend([503]), fastapi.FastAPI()
 
     def dependency():
         with forbear.deadline(0.0, clock=calls.clock):
@@ -210,22 +169,13 @@ def test_a_websocket_is_a_request_until_it_is_accepted(backend):
     app = Starlette(routes=[WebSocketRoute("/", talk)])
     app.add_middleware(RetryContextMiddleware, clock=after.clock)
     headers = {"x-envoy-attempt-count": "2", "x-envoy-expected-rq-timeout-ms": "1000"}
-    with (
-        StarletteClient(app) as client,
-        client.websocket_connect("/", headers=headers) as websocket,
-    ):
-        assert websocket.receive_text() == "done"
+    with StarletteClient(app) as client, client.websocket_connect("/", headers=headers) as talking:
+        assert talking.receive_text() == "done"
     assert (before.sent, after.sent) == (1, 4)
 
 
 async def test_a_refused_websocket_is_marked(backend):
     """websocket.http.response: the denial of a handshake is an answer like any other."""
-    calls = backend([503])
-
-    async def app(scope, receive, send):
-        await calls.aget()
-        await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
-        await send({"type": "websocket.http.response.body", "body": b""})
-
-    start, _ = await ask(RetryContextMiddleware(app), kind="websocket")
+    app = answering(backend([503]).aget, 503, kind="websocket.http")
+    start, _ = await ask_asgi(RetryContextMiddleware(app), kind="websocket")
     assert (b"x-should-retry", b"false") in start["headers"]

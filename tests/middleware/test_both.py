@@ -4,7 +4,6 @@ import functools
 import math
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import anyio
@@ -20,50 +19,36 @@ from forbear import Fixed, Reason, RetryPolicy, asgi, wsgi
 from forbear.engine.current import CURRENT
 from forbear.testing import FaultServer
 
+from .servers import PLAIN, RETRY, answering, ask_asgi, ask_wsgi, marks_of
+
 DEADLINE = "x-envoy-expected-rq-timeout-ms"
+TWO = {"grpc-timeout": "2S"}
 
 
 def serve_asgi(work, status, own, headers, options, backend="asyncio"):
-    """One request as a server makes it; return the values of x-should-retry in the answer."""
-    sent = []
+    """One request; return the values of x-should-retry in the answer."""
 
-    async def app(scope, receive, send):
+    async def awaited():
         work()
-        lines = [(name.encode(), value.encode()) for name, value in own]
-        await send({"type": "http.response.start", "status": status, "headers": lines})
-        await send({"type": "http.response.body", "body": b"ok"})
 
-    async def send(message):
-        sent.append(message)
-
-    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": lines}
-    anyio.run(asgi.RetryContextMiddleware(app, **options), scope, None, send, backend=backend)
-    assert sent[1:] == [{"type": "http.response.body", "body": b"ok"}]
-    lines = [(name.decode().lower(), value.decode()) for name, value in sent[0]["headers"]]
-    return [value for name, value in lines if name == "x-should-retry"]
+    app = asgi.RetryContextMiddleware(answering(awaited, status, own), **options)
+    start, *rest = anyio.run(ask_asgi, app, headers, backend=backend)
+    assert rest == [{"type": "http.response.body", "body": b"ok"}]
+    return marks_of((name.decode(), value.decode()) for name, value in start["headers"])
 
 
 def serve_wsgi(work, status, own, headers, options):
     """The same by the rules of PEP 3333, which are kept on both sides."""
-    started = []
 
     def app(environ, start_response):
         work()
-        start_response(f"{status} Scripted", [("Content-Type", "text/plain"), *own])
+        start_response(f"{status} Scripted", [*PLAIN, *own])
         return [b"ok"]
 
-    def start_response(line, lines, exc_info=None):
-        started.extend(lines)
-        return
-
-    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
-    setup_testing_defaults(environ)
     served = validator(wsgi.RetryContextMiddleware(validator(app), **options))
-    body = served({**environ, "QUERY_STRING": ""}, start_response)
-    assert list(body) == [b"ok"]
-    body.close()
-    return [value for name, value in started if name.lower() == "x-should-retry"]
+    _, marks, body = ask_wsgi(served, headers)
+    assert body == b"ok"
+    return marks
 
 
 ON_TRIO = functools.partial(serve_asgi, backend="trio")
@@ -74,30 +59,20 @@ def ask(request):
     """A function: a request whose application does some work; returns the marks of its answer."""
 
     def ask(work, headers=(), status=200, own=(), **options):
-        marks = request.param(work, status, own, dict(headers), options)
+        marks = request.param(work, status, own, headers, options)
         assert CURRENT.get() is None
         return marks
 
     return ask
 
 
-# Retries.
-
-
 # What says that a request is a retry, and how often a call made for it is sent.
-COUNTS = [
-    ({}, 4),
-    ({"x-envoy-attempt-count": "2"}, 1),
-    ({"amz-sdk-request": "attempt=1; max=3"}, 4),
-    ({"amz-sdk-request": "attempt=2; max=3"}, 1),
-    ({"x-stainless-retry-count": "1"}, 1),
-    ({"grpc-previous-rpc-attempts": "1"}, 1),
-    ({"retry-attempt": "2"}, 1),
+@pytest.mark.parametrize(("headers", "attempts"), [
+    ({}, 4), ({"x-envoy-attempt-count": "2"}, 1), ({"amz-sdk-request": "attempt=1; max=3"}, 4),
+    ({"amz-sdk-request": "attempt=2; max=3"}, 1), ({"x-stainless-retry-count": "1"}, 1),
+    ({"grpc-previous-rpc-attempts": "1"}, 1), ({"retry-attempt": "2"}, 1),
     ({"retry-attempt": "often", "x-envoy-attempt-count": "-2"}, 4),  # malformed
-]
-
-
-@pytest.mark.parametrize(("headers", "attempts"), COUNTS)
+])  # fmt: skip
 def test_calls_made_for_a_retry_are_sent_once(ask, backend, headers, attempts):
     """By each of the five headers, as its source numbers it; the record says why."""
     calls, records = backend([503]), []
@@ -116,12 +91,11 @@ def test_no_setting_is_above_it(ask, backend):
         with pytest.raises(httpx.ReadError):
             calls.get(extensions={"forbear": {"max_attempts": 9}})
 
-    ask(work, {"retry-attempt": "2"})
+    ask(work, RETRY)
     assert calls.sent == 2
-    calls = backend(
-        [503], strategy=forbear.strategies.StandardStrategy(RetryPolicy(max_attempts=9))
-    )
-    ask(calls.get, {"retry-attempt": "2"})
+    strategy = forbear.strategies.StandardStrategy(RetryPolicy(max_attempts=9))
+    calls = backend([503], strategy=strategy)
+    ask(calls.get, RETRY)
     assert calls.sent == 1
 
 
@@ -130,25 +104,18 @@ def test_an_application_that_raises_leaves_nothing_behind(ask, backend):
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        ask(work, {"retry-attempt": "2"})
+        ask(work, RETRY)
     assert CURRENT.get() is None
     calls = backend([503])
     calls.get()
     assert calls.sent == 4
 
 
-# Deadlines.
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"grpc-timeout": "2S"}, 1.95),
-        ({"grpc-timeout": "2S", DEADLINE: "1000"}, 0.95),  # the earlier
-        ({"grpc-timeout": "60m"}, 0.03),  # never less than half
-        ({"grpc-timeout": "soon", DEADLINE: "0"}, math.inf),
-    ],
-)
+@pytest.mark.parametrize(("headers", "seconds"), [
+    (TWO, 1.95), ({**TWO, DEADLINE: "1000"}, 0.95),  # the earlier
+    ({"grpc-timeout": "60m"}, 0.03),  # never less than half
+    ({"grpc-timeout": "soon", DEADLINE: "0"}, math.inf),
+])  # fmt: skip
 def test_the_incoming_deadline_bounds_the_calls(ask, backend, headers, seconds):
     """Taken over, and 0.05 s of it kept for the way back."""
     calls, left = backend([503]), []
@@ -160,8 +127,7 @@ def test_the_incoming_deadline_bounds_the_calls(ask, backend, headers, seconds):
 
     ask(work, headers, clock=calls.clock)
     assert left == [pytest.approx(seconds)]
-    # Attempts are 0.1 s apart.
-    assert calls.sent == (1 if seconds == 0.03 else 4)
+    assert calls.sent == (1 if seconds == 0.03 else 4)  # 0.1 s apart
 
 
 @pytest.mark.parametrize(("headers", "seconds"), [({}, 0.25), ({DEADLINE: "150"}, 0.1)])
@@ -184,29 +150,19 @@ def test_a_deadline_of_the_service_bounds_the_calls(ask, backend, headers, secon
 
 
 def test_the_time_left_is_sent_on_if_asked(ask, backend):
-    """announce_deadline: with each attempt what is left of 2 s less the margin; half a second goes
-    by in between.
-    """
+    """announce_deadline: what is left of 2 s less the margin; half a second goes by in between."""
     calls = backend([503, 200], policy=RetryPolicy(backoff=Fixed(0.5)))
-    ask(calls.get, {"grpc-timeout": "2S"}, announce_deadline=True, clock=calls.clock)
+    ask(calls.get, TWO, announce_deadline=True, clock=calls.clock)
     assert calls.said(DEADLINE) == ["1950", "1450"]
 
 
-TWO = {"grpc-timeout": "2S"}
-
-
-@pytest.mark.parametrize(
-    ("announces", "incoming", "named", "said"),
-    [
-        pytest.param(False, TWO, {}, None, id="not asked for"),
-        pytest.param(True, {}, {}, None, id="no deadline"),
-        pytest.param(True, TWO, {"headers": {DEADLINE.title(): "7"}}, "7", id="the caller's own"),
-        pytest.param(
-            True, {**TWO, "retry-attempt": "2"}, {"extensions": {"forbear": False}}, None,
-            id="a request that is off is forwarded untouched",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("announces", "incoming", "named", "said"), [
+    pytest.param(False, TWO, {}, None, id="not asked for"),
+    pytest.param(True, {}, {}, None, id="no deadline"),
+    pytest.param(True, TWO, {"headers": {DEADLINE.title(): "7"}}, "7", id="the caller's own"),
+    pytest.param(True, {**TWO, **RETRY}, {"extensions": {"forbear": False}}, None,
+        id="a request that is off is forwarded untouched"),
+])  # fmt: skip
 def test_nothing_else_is_sent_on(ask, backend, announces, incoming, named, said):
     calls = backend([200], announce_attempts=True)
     work = functools.partial(calls.get, **named)
@@ -214,24 +170,14 @@ def test_nothing_else_is_sent_on(ask, backend, announces, incoming, named, said)
     assert (calls.said(DEADLINE), calls.said("retry-attempt")) == ([said], [None])
 
 
-# The mark.
-
-
-@pytest.mark.parametrize(
-    ("steps", "status", "marked"),
-    [
-        ([503], 502, True),
-        (["read_error"], 500, True),
-        ([503], 429, True),
-        ([(503, {"x-should-retry": "false"})], 503, True),  # the server's no goes up
-        ([(429, {"Retry-After": "3600"})], 503, True),
-        ([503], 200, False),
-        ([503], 404, False),  # no loop repeats that
-        ([503, 200], 503, False),
-        ([404], 503, False),
-        ([RuntimeError("unknown")], 503, False),  # one attempt, and nobody's no
-    ],
-)
+@pytest.mark.parametrize(("steps", "status", "marked"), [
+    ([503], 502, True), (["read_error"], 500, True), ([503], 429, True),
+    ([(503, {"x-should-retry": "false"})], 503, True),  # the server's no goes up
+    ([(429, {"Retry-After": "3600"})], 503, True), ([503], 200, False),
+    ([503], 404, False),  # no loop repeats that
+    ([503, 200], 503, False), ([404], 503, False),
+    ([RuntimeError("unknown")], 503, False),  # one attempt, and nobody's no
+])  # fmt: skip
 def test_a_failed_answer_is_marked(ask, backend, steps, status, marked):
     """x-should-retry: false, if a call made for it was retried in vain or may not be repeated."""
     calls = backend(steps)
@@ -260,7 +206,7 @@ def test_every_client_is_heard(ask, library):
             made = forbear.urllib3.RetryPoolManager(policy, gate=None)
             manager = made if library == "urllib3" else urllib3.PoolManager(retries=retry)
             get = functools.partial(stack.enter_context(manager).request, "GET", url)
-        assert ask(get, {"retry-attempt": "2"}, status=502) == []
+        assert ask(get, RETRY, status=502) == []
         assert len(server.requests()) == 1
         assert ask(get, status=502) == ["false"]
         assert len(server.requests()) == 1 + 4
@@ -274,8 +220,7 @@ def test_no_mark_where_the_application_has_one_or_none_is_wanted(ask, backend):
 
 def test_a_refused_origin_marks_the_answer_too(ask, backend):
     """Nothing was sent, for the server's sake: whoever asks again would be refused again."""
-    breaker = forbear.CircuitBreaker(consecutive_failures=1, open_for=60.0)
-    calls = backend([500], breaker=breaker)
+    calls = backend([500], breaker=forbear.CircuitBreaker(consecutive_failures=1, open_for=60.0))
     calls.get()
 
     def work():

@@ -1,11 +1,9 @@
-"""forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask, also on a real
-server's threads.
-"""
+"""forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask."""
 
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from wsgiref.util import FileWrapper, setup_testing_defaults
+from wsgiref.util import FileWrapper
 
 import flask
 import httpx
@@ -16,36 +14,14 @@ import forbear
 from forbear.engine.current import CURRENT
 from forbear.wsgi import RetryContextMiddleware
 
-
-def environ_of(headers=(), **more):
-    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers}
-    setup_testing_defaults(environ)
-    return {**environ, **more}
-
-
-RETRY = [("retry-attempt", "2")]
-
-
-def ask(app, headers=()):
-    """One request as a server makes it; return status, values of x-should-retry and body."""
-    started = []
-    body = app(environ_of(headers), lambda *given: started.append(given))
-    content = b"".join(body)
-    if hasattr(body, "close"):
-        body.close()
-    ((status, lines),) = started
-    marks = [value for name, value in lines if name.lower() == "x-should-retry"]
-    return int(status[:3]), marks, content
+from .servers import PLAIN, RETRY, URL, ask_wsgi, environ_of
 
 
 def test_it_holds_over_the_body_until_its_close(backend):
     """Each piece that the server asks for is made in the context, and nothing in between is."""
-    calls = backend([503])
-    between = []
+    calls, between = backend([503]), []
 
     class Body:
-        """Makes calls wherever it can."""
-
         def __iter__(self):
             calls.get()
             yield b"1"
@@ -56,7 +32,7 @@ def test_it_holds_over_the_body_until_its_close(backend):
             calls.get()
 
     def app(environ, start_response):
-        start_response("200 OK", [("Content-Type", "text/plain")])
+        start_response("200 OK", PLAIN)
         return Body()
 
     body = RetryContextMiddleware(app)(environ_of(RETRY), lambda *_: None)
@@ -79,13 +55,12 @@ def test_an_application_that_is_a_generator(backend):
 
     def app(environ, start_response):
         calls.get()
-        start_response("503 Busy", [("Content-Type", "text/plain")])
+        start_response("503 Busy", PLAIN)
         yield b"busy"
 
-    assert ask(RetryContextMiddleware(app)) == (503, ["false"], b"busy")
-    assert calls.sent == 4
-    assert ask(RetryContextMiddleware(app), RETRY) == (503, [], b"busy")
-    assert calls.sent == 5
+    for headers, marks, sent in (({}, ["false"], 4), (RETRY, [], 4 + 1)):
+        assert ask_wsgi(RetryContextMiddleware(app), headers) == ("503 Busy", marks, b"busy")
+        assert calls.sent == sent
 
 
 def test_a_block_may_span_pieces(backend):
@@ -93,7 +68,7 @@ def test_a_block_may_span_pieces(backend):
     calls = backend([503])
 
     def app(environ, start_response):
-        start_response("200 OK", [("Content-Type", "text/plain")])
+        start_response("200 OK", PLAIN)
         with forbear.override(max_attempts=2):
             yield b"1"
             calls.get()
@@ -102,13 +77,11 @@ def test_a_block_may_span_pieces(backend):
         yield b"3"
 
     body = RetryContextMiddleware(app)(environ_of(), lambda *_: None)
-    seen = []
-    for piece in body:
-        seen.append(piece)
+    for number, piece in enumerate(body, 1):
+        assert piece == str(number).encode()
         assert CURRENT.get() is None
     body.close()
-    assert seen == [b"1", b"2", b"3"]
-    assert calls.sent == 2 + 4
+    assert (number, calls.sent) == (3, 2 + 4)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, FileWrapper])
@@ -118,13 +91,9 @@ def test_a_finished_body_is_handed_through(backend, tmp_path, kind):
     path.write_bytes(b"ok")
     with path.open("rb") as file:
         made = kind([b"ok"]) if kind is not FileWrapper else FileWrapper(file)
-
-        def app(environ, start_response):
-            start_response("200 OK", [])
-            return made
-
+        app = RetryContextMiddleware(lambda environ, start: start("200 OK", []) or made)
         environ = environ_of(**{"wsgi.file_wrapper": FileWrapper})
-        assert RetryContextMiddleware(app)(environ, lambda *_: None) is made
+        assert app(environ, lambda *_: None) is made
 
 
 def test_exc_info_and_write_are_handed_through():
@@ -141,10 +110,8 @@ def test_exc_info_and_write_are_handed_through():
         return []
 
     RetryContextMiddleware(app)(environ_of(), start_response)
-    assert started == [
-        ("200 OK", [("X", "1")]),
-        ("500 Broken", [("X", "2")], ("type", "error", None)),
-    ]
+    error = ("500 Broken", [("X", "2")], ("type", "error", None))
+    assert started == [("200 OK", [("X", "1")]), error]
     assert written == [b"early"]
 
 
@@ -155,10 +122,10 @@ def test_work_that_outlives_the_request_is_free_of_it(backend, kind):
 
     def app(environ, start_response):
         left.append(contextvars.copy_context())
-        start_response("200 OK", [("Content-Type", "text/plain")])
+        start_response("200 OK", PLAIN)
         return kind([b"ok"])
 
-    assert ask(RetryContextMiddleware(app), RETRY)[2] == b"ok"
+    assert ask_wsgi(RetryContextMiddleware(app), RETRY)[2] == b"ok"
     left[0].run(calls.get)
     assert calls.sent == 4
 
@@ -166,20 +133,15 @@ def test_work_that_outlives_the_request_is_free_of_it(backend, kind):
 def test_an_odd_environ_is_no_reason_to_fail(backend):
     """What is no text is not read, and a status that is none is the server's to refuse."""
     calls = backend([503])
-    started = []
 
     def app(environ, start_response):
         calls.get()
         start_response("none of the above", [])
         return [b"ok"]
 
-    environ = environ_of(HTTP_RETRY_ATTEMPT=2, HTTP_GRPC_TIMEOUT=None)
-    RetryContextMiddleware(app)(environ, lambda *given: started.append(given))
-    assert started[0][0] == "none of the above"
+    odd = {"HTTP_RETRY_ATTEMPT": 2, "HTTP_GRPC_TIMEOUT": None}
+    assert ask_wsgi(RetryContextMiddleware(app), **odd)[0] == "none of the above"
     assert calls.sent == 4
-
-
-# Flask.
 
 
 def flask_app(calls):
@@ -188,11 +150,11 @@ def flask_app(calls):
 
     @app.get("/orders")
     def orders():
-        return "busy", calls.session.get("http://backend.example/").status_code
+        return "busy", calls.session.get(URL).status_code
 
     @app.get("/broken")
     def broken():
-        calls.session.get("http://backend.example/").raise_for_status()
+        calls.session.get(URL).raise_for_status()
 
     @app.get("/stream")
     def stream():
@@ -207,18 +169,14 @@ def flask_app(calls):
     return app
 
 
-@pytest.mark.parametrize(("headers", "attempts"), [({}, 4), ({"retry-attempt": "2"}, 1)])
+@pytest.mark.parametrize(("headers", "attempts"), [({}, 4), (RETRY, 1)])
 def test_flask(backend, headers, attempts):
     """Views, streamed answers, and an exception that Flask makes a 500 of."""
     calls = backend([503])
-    app = flask_app(calls)
-    mark = ["false"] if attempts == 4 else []
-    client = app.test_client()
+    client, mark = flask_app(calls).test_client(), ["false"] if attempts == 4 else []
     for path, status, marks, body in [
-        ("/orders", 503, mark, "busy"),
-        ("/broken", 500, mark, None),
-        ("/stream", 200, [], "/stream!"),
-    ]:
+        ("/orders", 503, mark, "busy"), ("/broken", 500, mark, None), ("/stream", 200, [], "/stream!"),
+    ]:  # fmt: skip
         before = calls.sent
         answer = client.get(path, headers=headers)
         assert (answer.status_code, answer.headers.getlist("x-should-retry")) == (status, marks)
@@ -242,7 +200,7 @@ def test_flask_on_the_threads_of_a_real_server(backend):
         with httpx.Client(trust_env=False, timeout=30) as client, ThreadPoolExecutor(8) as pool:
 
             def get(number):
-                return client.get(url, headers={"retry-attempt": "3"} if number % 2 else {}).headers
+                return client.get(url, headers=RETRY if number % 2 else {}).headers
 
             found = list(pool.map(get, range(40)))
     finally:
