@@ -93,13 +93,11 @@ async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, wa
     tasks, got = tasks_of(adapter), None
     for n in count(1):
         slots, gate, breaker = ConcurrencyLimit(1), RetryGate(), CircuitBreaker()
-        options = {
-            "policy": POLICY, "event_streams": streams, "concurrency": slots, "gate": gate,
-            "breaker": breaker, **adapter.pool_of(1), **quick,
-        }  # fmt: skip
+        shared = {"concurrency": slots, "gate": gate, "breaker": breaker}
+        options = {"policy": POLICY, "event_streams": streams, **shared, **adapter.pool_of(1)}
         path = f"/{n}"
         server.script(path, *steps)
-        async with adapter.client(**options) as client:
+        async with adapter.client(**options, **quick) as client:
             reading = whole(adapter, client, server.url + path)
             # httpcore itself loses connections to a task's own cancel().
             got = await cancelled_at(n, reading, natively=adapter.name == "aiohttp")

@@ -106,9 +106,6 @@ async def test_a_retry_of_httpx_retries_on_a_request_is_answered_once(adapter, q
 @family
 def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one(library, ours):
     says = re.escape(f"write {library.__name__}.Client(transport={ours.__name__}.RetryTransport())")
-    client = library.Client(transport=ours.AsyncRetryTransport())
-    with pytest.raises(AttributeError, match=says):
-        client.get("http://a.example/")
-    client = library.Client(transport=ours.AsyncRetryTransport())
-    with pytest.raises(AttributeError, match=says), client:
-        pass
+    for use in (lambda client: client.get("http://a.example/"), lambda client: client.__enter__()):
+        with pytest.raises(AttributeError, match=says):
+            use(library.Client(transport=ours.AsyncRetryTransport()))

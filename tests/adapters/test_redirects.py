@@ -1,6 +1,5 @@
 """One call over redirects: hops share retries and deadline, and each is sent at least once."""
 
-from contextlib import nullcontext
 
 import pytest
 
@@ -57,9 +56,8 @@ async def test_retries_are_shared_over_hops(adapter, quick):
 async def test_the_first_sending_of_a_hop_is_never_refused(adapter, quick, max_attempts):
     used = [503] * (max_attempts - 1)
     site = Site(**{"api/a": [*used, to("/b")], "api/b": [to("/c")], "api/c": [200]})
-    response = await adapter.once(
-        [site], url=HOST + "/a", policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick
-    )
+    policy = NOW.replace(max_attempts=max_attempts)
+    response = await adapter.once([site], url=HOST + "/a", policy=policy, **FOLLOW, **quick)
     assert response.status_code == 200
     assert site.visits == ["api/a"] * max_attempts + ["api/b", "api/c"]
 
@@ -74,21 +72,20 @@ async def test_the_deadline_is_shared_over_hops(adapter, quick, seconds):
 
     def second(request):
         reads.append(request.extensions["timeout"].get("read"))
-        return (503, {"Retry-After": "5"})
+        return 503, {"Retry-After": "5"}
 
     site = Site(**{"api/a": [slow], "api/b": [second]})
     policy = RetryPolicy(total_timeout=10, hint_spread=0)
     settings = {"follow_redirects": True, "timeout": 30}
     async with adapter.client([site], policy=policy, settings=settings, **quick) as client:
-        if seconds == 10:
-            with pytest.raises(adapter.DeadlineExceeded):
-                await adapter.call(client, "GET", HOST + "/a")
-            assert site.visits == ["api/a"]
-            return
-        response = await adapter.call(client, "GET", HOST + "/a")
-    assert reads == [4.0]
-    assert record_of(response).reason is Reason.DEADLINE
-    assert record_of(response).refused_delay == 5.0
+        outcome = await adapter.outcome(client, "GET", HOST + "/a")
+    record = record_of(outcome)
+    assert record.reason is Reason.DEADLINE
+    if seconds == 10:
+        assert isinstance(outcome, adapter.DeadlineExceeded)
+        assert site.visits == ["api/a"]
+    else:
+        assert (reads, record.refused_delay) == ([4.0], 5.0)
 
 
 async def test_each_hop_is_judged_by_its_own_method(adapter, server, quick):
@@ -97,9 +94,8 @@ async def test_each_hop_is_judged_by_its_own_method(adapter, server, quick):
         server.script("/a", f"{status};header=Location:/b;executes=1")
         server.script("/b", "reset", 200)
         async with adapter.client(**FOLLOW, **quick) as client:
-            saved = nullcontext() if method == "GET" else pytest.raises(adapter.transport_error)
-            with saved:
-                await adapter.call(client, "POST", server.url + "/a", content=b"x")
+            outcome = await adapter.outcome(client, "POST", server.url + "/a", content=b"x")
+        assert isinstance(outcome, adapter.transport_error) is (method == "POST")
         seen = [(arrival.path, arrival.method) for arrival in server.requests()[before:]]
         assert seen == [("/a", "POST")] + [("/b", method)] * (2 if method == "GET" else 1)
 
@@ -128,9 +124,6 @@ async def test_a_generated_key_does_not_follow_into_a_get(adapter, quick):
 async def test_an_odd_location_is_the_clients_to_judge(adapter, quick):
     request = adapter.library.Request("GET", HOST + "/a")
     odd = ("http://[bad", "//", "ftp://example.com/", "", "http:///nohost", "mailto:somebody")
-    for location in (*odd, *NO_URLS):
+    for location in (*odd, "/\x00", "/" + "x" * 70_000):
         transport = adapter.transport([to(location)], **quick)
         assert (await adapter.send(transport, request)).status_code == 307, location
-
-
-NO_URLS = ("/\x00", "/" + "x" * 70_000)

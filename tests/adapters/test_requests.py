@@ -26,40 +26,35 @@ def session():
 
 
 def retrying(session, policy=NOW, **options):
-    adapter = RetryAdapter(policy, **({} if "strategy" in options else {"gate": None}), **options)
-    session.mount("http://", adapter)
-    session.mount("https://", adapter)
+    session.mount("http://", RetryAdapter(policy, gate=None, **options))
     return session
 
 
 @pytest.mark.parametrize(
-    ("bases", "body"),
+    "bases",
     [
-        ((RetryAdapter, CacheControlAdapter), {}),
-        ((CacheControlAdapter, RetryAdapter), {}),
-        ((RetryAdapter, HTTPAdapter), {}),
-        ((RetryAdapter,), {"init_poolmanager": lambda self, *pools, **named: None}),
+        (RetryAdapter, CacheControlAdapter),
+        *((CacheControlAdapter, RetryAdapter), (RetryAdapter, HTTPAdapter), (RetryAdapter,)),
     ],
     ids=["below", "above", "plain", "own"],
 )
-def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(bases, body):
+def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(bases):
+    own = {"init_poolmanager": lambda self, *pools, **named: None} if len(bases) == 1 else {}
     with pytest.raises(TypeError, match=r"Mine\.init_poolmanager would not .* inner=ThatAdapter"):
-        type("Mine", bases, body)
+        type("Mine", bases, own)
 
 
-@pytest.mark.parametrize(
-    "retries",
-    [3, Retry(3, status_forcelist=[503]), Retry(None, connect=2), Retry(0, status_forcelist=[503])],
-)
-def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(
-    session, server, retries
-):
+SOME = {"status_forcelist": [503]}
+
+
+@pytest.mark.parametrize("retries", [3, Retry(3, **SOME), Retry(None, connect=2), Retry(0, **SOME)])
+def test_the_retries_of_an_inner_adapter_are_switched_off(session, server, retries):
+    """With one warning."""
     server.script("/thing", 503)
     inner = HTTPAdapter(max_retries=retries)
     with pytest.warns(UserWarning, match="was set to 0") as caught:
         retrying(session, inner=inner)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    assert [warning.filename for warning in caught] == [__file__]
     assert (inner.max_retries.total, inner.max_retries.status_forcelist) == (0, set())
     assert session.get(server.url + "/thing").status_code == 503
     assert len(server.requests()) == 4
@@ -71,38 +66,39 @@ def test_mount_wraps_what_is_mounted(session):
     session.mount("http://b.example", mine)
     before = dict(session.adapters)
     assert mount(session, NOW) is session
-    assert list(session.adapters) == list(before)
     wrapped = session.adapters
+    assert list(wrapped) == list(before)
     assert wrapped["http://a.example"] is wrapped["http://b.example"]
-    assert all(
-        isinstance(each, RetryAdapter) and each.inner is before[key]
-        for key, each in wrapped.items()
-    )
+    for key, each in wrapped.items():
+        assert isinstance(each, RetryAdapter)
+        assert each.inner is before[key]
     assert len({id(each.port.settings.limits.listed[-1].shared) for each in wrapped.values()}) == 1
 
 
 def test_a_session_survives_pickling(server, session):
     server.script("/thing", 503, 503, 200)
-    shared = {"gate": RetryGate(max_held=3), "budget": RetryBudget(), "idempotency": IdempotencyKeys()}  # fmt: skip
-    policy = NOW.replace(max_attempts=3)
-    adapter = RetryAdapter(policy, name="mine", pool_block=True, **shared)
+    shared = {"gate": RetryGate(max_held=3), "budget": RetryBudget()}
+    options = {"idempotency": IdempotencyKeys(), "name": "mine", "pool_block": True, **shared}
+    adapter = RetryAdapter(NOW.replace(max_attempts=3), **options)
     session.mount("http://", adapter)
     twin = pickle.loads(pickle.dumps(session))
-    copied, ours = twin.adapters["http://"], adapter.port.settings.limits
+    copied = twin.adapters["http://"]
+    ours, theirs = adapter.port.settings.limits, copied.port.settings.limits
     assert type(copied) is RetryAdapter
-    assert copied.port.settings.limits.listed[-1].shared is not ours.listed[-1].shared
-    assert copied.port.settings.limits.gate is not ours.gate
-    assert (copied.port.settings.limits.gate.max_held, copied._pool_block) == (3, True)
+    assert theirs.listed[-1].shared is not ours.listed[-1].shared
+    assert theirs.gate is not ours.gate
+    assert (theirs.gate.max_held, copied._pool_block) == (3, True)
     assert twin.post(server.url + "/thing", data=b"x").status_code == 200
     (key,) = {arrival.key for arrival in server.requests()}
     assert key
     twin.close()
 
 
+HERE = {"Location": "/here"}
 UNREADABLE = {
-    "gzip": {"lines": {"Location": "/here", "Content-Encoding": "gzip"}},
-    "length": {"cut": 3, "lines": {"Location": "/here"}},
-    "chunks": {"cut": 3, "chunked": True, "lines": {"Location": "/here"}},
+    "gzip": {"lines": {**HERE, "Content-Encoding": "gzip"}},
+    "length": {"cut": 3, "lines": HERE},
+    "chunks": {"cut": 3, "chunked": True, "lines": HERE},
 }
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from forbear import Fixed, RetryPolicy
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such signals")
-]
+from ..lanes import URL
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no signals")
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
 
@@ -18,21 +18,17 @@ class SoftTimeLimit(Exception):
     """As Celery's, it derives from Exception."""
 
 
-def raises(error, *_):
-    raise error
-
-
 class Handler:
     def __init__(self, error):
         self.error = error
 
-    def __call__(self, number, frame):
+    def __call__(self, *given):
         raise self.error
 
 
 KINDS = {
-    "function": lambda error: lambda number, frame: raises(error),
-    "partial": lambda error: functools.partial(raises, error),
+    "function": lambda error: lambda number, frame: Handler(error)(),
+    "partial": lambda error: functools.partial(Handler.__call__, Handler(error)),
     "object": Handler,
     "method": lambda error: Handler(error).__call__,
 }
@@ -74,7 +70,7 @@ async def test_an_alarm_while_a_listener_is_told_ends_the_call(adapter, quick, a
     async with adapter.client([503, 200], **options) as client:
         alarm(60, SoftTimeLimit(), kind)
         with pytest.raises(SoftTimeLimit):
-            await adapter.call(client, "GET", "http://api.example.com/thing")
+            await adapter.call(client, "GET", URL)
 
 
 async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter, quick, alarm):
@@ -87,7 +83,7 @@ async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter,
         try:
             signal.raise_signal(signal.SIGALRM)
         except SoftTimeLimit:
-            response = await adapter.call(client, "GET", "http://api.example.com/thing")
+            response = await adapter.call(client, "GET", URL)
     assert response.status_code == 200
 
 
@@ -99,9 +95,8 @@ async def test_an_interruption_in_the_users_code_leaves_no_connection_open(adapt
     def interrupted(argument):
         raise KeyboardInterrupt
 
-    hook = [interrupted] if place == "on_event" else interrupted
-    options = {"policy": NOW, place: hook}
-    async with adapter.client(**options, **adapter.pool_of(1)) as client:
+    hook = {place: [interrupted] if place == "on_event" else interrupted}
+    async with adapter.client(policy=NOW, **hook, **adapter.pool_of(1)) as client:
         with pytest.raises(KeyboardInterrupt):
             await adapter.open(client, "GET", server.url + "/thing")
         assert adapter.is_idle(client)

@@ -66,8 +66,7 @@ def box():
 @asynccontextmanager
 async def stale_client(adapter, box, how, **options):
     """A client with eight connections to a server, none of which is there any more."""
-    if "urllib3-family" in adapter.words:
-        options.update(adapter.pool_of(EIGHT))
+    options |= adapter.pool_of(EIGHT) if "urllib3-family" in adapter.words else {}
     async with adapter.client(**options) as client:
         await call_at_once(adapter, client, box)
         box.forget(how)
@@ -91,7 +90,7 @@ async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
             response = await adapter.call(client, "GET", box.url)
         events.assert_retried(1)
         assert response.status_code == 200
-        first, _ = record_of(getattr(response, "response", response)).attempts
+        first, _ = record_of(response).attempts
         assert first.delay == 0
         assert (box.stale, box.connections) == (1, EIGHT + 1)
         await call_at_once(adapter, client, box)

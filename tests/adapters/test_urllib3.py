@@ -37,25 +37,16 @@ def test_a_response_is_as_without_us(server, step):
 
     def look(manager, named):
         response = manager.request("GET", server.url + "/thing", **named)
-        pool = manager.connection_from_url(server.url)
-        seen = [
-            response.status,
-            response.geturl(),
-            response.connection is None,
-            pool.pool.qsize(),
-            sum(each is not None for each in pool.pool.queue),
-            response.isclosed(),
-            response.retries and response.retries.history,
-            response.tell(),
-        ]
-        seen += [response.data, response.connection is None, response.headers.get("Content-Length")]
+        pool = manager.connection_from_url(server.url).pool
+        seen = [response.status, response.geturl(), response.connection is None, response.tell()]
+        seen += [pool.qsize(), sum(each is not None for each in pool.queue), response.isclosed()]
+        seen += [response.retries and response.retries.history, response.data]
+        seen += [response.connection is None, response.headers.get("Content-Length")]
         response.release_conn()
         return seen
 
-    with (
-        urllib3.PoolManager(timeout=30) as bare,
-        RetryPoolManager(NOW.replace(max_attempts=1), timeout=30) as ours,
-    ):
+    policy = NOW.replace(max_attempts=1)
+    with urllib3.PoolManager(timeout=30) as bare, RetryPoolManager(policy, timeout=30) as ours:
         for named in READINGS:
             assert look(ours, named) == look(bare, named), named
 
@@ -67,11 +58,9 @@ def test_a_response_is_as_without_us(server, step):
 def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
     server.script("/thing", step)
     seen = []
-    retries, timeout = Retry(0), 0.1 if step == "hang" else 30
-    for manager in (
-        urllib3.PoolManager(retries=retries, timeout=timeout),
-        RetryPoolManager(NOW, timeout=timeout, gate=None),
-    ):
+    timeout = 0.1 if step == "hang" else 30
+    bare = urllib3.PoolManager(retries=Retry(0), timeout=timeout)
+    for manager in (bare, RetryPoolManager(NOW, timeout=timeout, gate=None)):
         with manager, pytest.raises(HTTPError) as caught:
             manager.request(method, server.url + "/thing")
         seen.append((type(caught.value), type(getattr(caught.value, "reason", None))))
@@ -80,10 +69,8 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
 
 def test_on_exhausted_raise(server):
     server.script("/thing", 503)
-    with (
-        RetryPoolManager(NOW.replace(on_exhausted="raise"), clock=FakeClock()) as manager,
-        pytest.raises(MaxRetryError) as caught,
-    ):
+    raising = RetryPoolManager(NOW.replace(on_exhausted="raise"), clock=FakeClock())
+    with raising as manager, pytest.raises(MaxRetryError) as caught:
         manager.request("GET", server.url + "/thing")
     assert "503" in str(caught.value.reason)
     assert record_of(caught.value).reasons == ("503",) * 4
@@ -92,35 +79,26 @@ def test_on_exhausted_raise(server):
 def redirected(manager, url, named):
     """What came of it, in words that can be compared."""
     try:
-        response = manager.request(
-            named.get("method", "GET"), url, **{k: v for k, v in named.items() if k != "method"}
-        )
+        response = manager.request(**{"method": "GET", "url": url, **named})
     except MaxRetryError as error:
         return type(error), str(error.reason)
     history = response.retries.history if response.retries else None
     return response.status, response.geturl(), history, response.data
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {},
-        {"redirect": False},
-        {"retries": 1},
-        {"retries": False},
-        {"retries": Retry(5, redirect=1)},
-        {"retries": Retry(redirect=False)},
-        {"retries": Retry(total=False)},
-        {"retries": Retry(redirect=1, raise_on_redirect=False)},
-        {
-            "retries": Retry(3, remove_headers_on_redirect=["X-Secret"]),
-            "headers": {"X-Secret": "s"},
-        },
-        {"method": "POST", "body": b"abc"},
-        {"preload_content": False},
-    ],
-    ids=str,
-)
+RETRIES = [
+    *(1, False, Retry(5, redirect=1), Retry(redirect=False), Retry(total=False)),
+    Retry(redirect=1, raise_on_redirect=False),
+]
+SECRET = Retry(3, remove_headers_on_redirect=["X-Secret"])
+REDIRECTED = [
+    *({}, {"redirect": False}, {"method": "POST", "body": b"abc"}, {"preload_content": False}),
+    *({"retries": retries} for retries in RETRIES),
+    {"retries": SECRET, "headers": {"X-Secret": "s"}},
+]
+
+
+@pytest.mark.parametrize("named", REDIRECTED, ids=str)
 @pytest.mark.parametrize("status", [303, 307])
 @pytest.mark.parametrize("hops", [1, 4])
 def test_redirects_are_as_without_us(server, named, status, hops):
@@ -134,21 +112,16 @@ def test_redirects_are_as_without_us(server, named, status, hops):
             warnings.simplefilter("ignore", UserWarning)
             outcome = redirected(manager, server.url + "/0", named)
         arrivals = server.requests()[before:]
-        sent = [
-            (each.method, each.path, each.body_bytes, dict(each.headers).get("X-Secret"))
-            for each in arrivals
-        ]
-        seen.append((outcome, sent))
+        sent = [(each.method, each.path, each.body_bytes) for each in arrivals]
+        seen.append((outcome, sent, [dict(each.headers).get("X-Secret") for each in arrivals]))
     assert seen[0] == seen[1]
 
 
 def test_a_file_that_is_closed_is_not_sent_again(server):
     file = io.BytesIO(b"abcdef")
     server.script("/thing", 503, 200)
-    with (
-        RetryPoolManager(NOW, retry_if=lambda response: file.close()) as manager,
-        pytest.raises(ProtocolError),
-    ):
+    closing = RetryPoolManager(NOW, retry_if=lambda response: file.close())
+    with closing as manager, pytest.raises(ProtocolError):
         manager.request("PUT", server.url + "/thing", body=file)
     assert [arrival.body_bytes for arrival in server.requests()] == [6]
 
@@ -178,9 +151,10 @@ def test_retries_that_are_off_are_off(server, step, never, of_manager):
     ends = []
     for kind in (urllib3.PoolManager, RetryPoolManager):
         before = len(server.requests())
-        with kind(**({"retries": never} if of_manager else {})) as manager:
-            named = {} if of_manager else {"retries": never}
+        off, on = {"retries": never}, {}
+        with kind(**(off if of_manager else on)) as manager:
             try:
+                named = on if of_manager else off
                 end = manager.request("GET", server.url + "/thing", **named).status
             except HTTPError as error:
                 end = type(error)
