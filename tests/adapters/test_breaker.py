@@ -275,6 +275,12 @@ async def test_where_nothing_is_left_the_next_call_waits_for_the_window(adapter,
         paced_until = clock.monotonic()
         await adapter.call(client, "GET", URL)
         assert clock.monotonic() == paced_until
+    # A retry too.
+    began, inner = clock.monotonic(), [(500, SPENT), (200, PLENTY)]
+    record = record_of(await adapter.once(inner, pacing=Pacing(), **quick))
+    assert len(record.attempts) == 2
+    assert 8 <= clock.monotonic() - began <= 11
+    assert record.paced == pytest.approx(clock.monotonic() - began - sum(record.waits))
 
 
 async def test_a_call_is_not_paced_beyond_its_deadline_or_for_other_tenants(adapter, quick):
@@ -288,15 +294,6 @@ async def test_a_call_is_not_paced_beyond_its_deadline_or_for_other_tenants(adap
         with forbear.override(hints="ignore"):
             await adapter.call(client, "GET", URL, headers=MINE)
         assert clock.monotonic() == began
-
-
-async def test_a_retry_is_paced_too(adapter, quick):
-    inner, clock = [(500, SPENT), (200, PLENTY)], quick["clock"]
-    began = clock.monotonic()
-    record = record_of(await adapter.once(inner, pacing=Pacing(), **quick))
-    assert len(record.attempts) == 2
-    assert 8 <= clock.monotonic() - began <= 11
-    assert record.paced == pytest.approx(clock.monotonic() - began - sum(record.waits))
 
 
 @pytest.mark.adapters("urllib3-family")

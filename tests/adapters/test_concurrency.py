@@ -94,18 +94,6 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
-@pytest.mark.smoke
-async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
-    limit = bulkhead()
-    with Counting(stalls=True) as server:
-        async with adapter.client(concurrency=limit) as client:
-            response = await adapter.open(client, "GET", server.url)
-            assert limit.in_flight() == 1
-            server.pause.set()
-            await adapter.read(response)
-            assert is_free(limit)
-
-
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
     limit = bulkhead()
@@ -125,6 +113,7 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
             await until(lambda: gc.collect() >= 0 and is_free(limit))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("releases", "kind", "in_flight"),
     [
@@ -134,7 +123,7 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
         ("body", "text/event-stream", 1),
     ],
 )
-async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
+async def test_which_bodies_keep_their_slot_until_they_are_read(adapter, releases, kind, in_flight):
     limit = bulkhead(releases=releases)
     with Counting(stalls=True, lines=b"Content-Type: " + kind.encode() + b"\r\n") as server:
         async with adapter.client(concurrency=limit) as client:
@@ -142,8 +131,8 @@ async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
             assert limit.in_flight() == in_flight
             server.pause.set()
             await adapter.read(response)
+            assert is_free(limit)
             await adapter.close(response)
-    assert is_free(limit)
 
 
 async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapter, server):
@@ -183,12 +172,14 @@ async def test_before_attempt_may_send_by_its_own_client(adapter, server, quick,
 
 
 @pytest.mark.smoke
-async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
-    limit = bulkhead()
+@pytest.mark.parametrize("is_full", [False, True], ids=["deadline", "full"])
+async def test_what_ends_in_the_queue_or_before_sends_nothing(adapter, is_full):
+    limit = bulkhead(max_waiting=0) if is_full else bulkhead()
+    expected = adapter.CircuitOpenError if is_full else adapter.DeadlineExceeded
     with Counting(stalls=True) as server:
         async with adapter.client(concurrency=limit) as client:
             first = await adapter.open(client, "GET", server.url)
-            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
+            with forbear.deadline(60 if is_full else 0.1), pytest.raises(expected) as caught:
                 await adapter.call(client, "GET", server.url)
             assert caught.value.reason is Reason.CONCURRENCY_LIMIT
             assert record_of(caught.value).attempts == ()
@@ -231,19 +222,6 @@ async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
             assert (await adapter.call(client, "GET", "http://api.example.com/")).is_success
         assert (len(requests), max(peak)) == (most, most)
         assert is_free(limit)
-
-
-async def test_a_full_queue_refuses_at_once(adapter):
-    limit = bulkhead(max_waiting=0)
-    with Counting(stalls=True) as server:
-        async with adapter.client(concurrency=limit) as client:
-            first = await adapter.open(client, "GET", server.url)
-            with pytest.raises(adapter.CircuitOpenError, match="concurrency-limit") as caught:
-                await adapter.call(client, "GET", server.url)
-            assert caught.value.reason is Reason.CONCURRENCY_LIMIT
-            assert server.requests == 1
-            await adapter.close(first)
-    assert is_free(limit)
 
 
 def broken_scope(request):

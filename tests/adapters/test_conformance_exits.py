@@ -35,26 +35,33 @@ async def all_closed(server):
     return server.open_connections == 0
 
 
-@pytest.mark.smoke
-async def test_success_at_once(adapter, quick, budget):
-    inner = adapter.watched([200])
-    async with adapter.client(inner, budget=budget, **quick) as client:
-        response = await adapter.open(client, "GET", URL)
-        assert inner.closings == [0]
-        await adapter.close(response)
-    assert inner.closings == [1]
-    assert left(budget, quick) == 20
+SORRY = [(503, {}, b"sorry %d" % n) for n in range(4)]
+HANDED_OVER = {  # steps, responses that are closed by then, the body, tokens
+    "success at once": ([200], 0, b"", 20),
+    "success after retries": (
+        [503, "read_timeout", (502, {}, b"no"), (200, {}, b"ok")],
+        2,
+        b"ok",
+        17,
+    ),
+    "giving up": (SORRY, 3, b"sorry 3", 17),  # the last response, unread
+}
 
 
 @pytest.mark.smoke
-async def test_success_after_retries(adapter, quick, budget):
-    inner = adapter.watched([503, "read_timeout", (502, {}, b"sorry"), (200, {}, b"fine")])
+@pytest.mark.parametrize("name", HANDED_OVER)
+async def test_a_response_that_is_handed_over(adapter, quick, budget, name):
+    steps, closed, body, tokens = HANDED_OVER[name]
+    inner = adapter.watched(steps)
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
-        assert inner.closings[:2] == [1, 1]
-        assert await adapter.read(response) == b"fine"
-    assert inner.closings == [1, 1, 1]
-    assert left(budget, quick) == 17
+        assert inner.closings[:closed] == [1] * closed
+        if name != "success after retries":  # which is small, and read
+            assert inner.closings[closed:] == [0]
+        assert await adapter.read(response) == body
+        await adapter.close(response)
+    assert set(inner.closings) == {1}
+    assert left(budget, quick) == tokens
 
 
 @pytest.mark.parametrize("step", ["reset", "hang"])
@@ -98,25 +105,19 @@ async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter,
     assert record_of(response).retries == 1
 
 
-@pytest.mark.smoke
-async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, budget):
-    inner = adapter.watched([(503, {}, b"sorry %d" % n) for n in range(4)])
-    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-        response = await adapter.open(client, "GET", URL)
-        assert response.status_code == 503
-        assert inner.closings == [1, 1, 1, 0]
-        assert await adapter.read(response) == b"sorry 3"
-    assert inner.closings == [1, 1, 1, 1]
-    assert left(budget, quick) == 17
+OWN = RuntimeError("a bug")
 
 
 @pytest.mark.smoke
-async def test_giving_up_raises_the_last_error(adapter, quick, budget):
-    inner = adapter.watched([503, "read_timeout", 503, "connect_error"])
-    with pytest.raises(adapter.connect_error):
+@pytest.mark.parametrize("last", ["connect_error", OWN], ids=["giving up", "nobody knows it"])
+async def test_an_error_that_ends_a_call_closes_what_was_retried(adapter, quick, budget, last):
+    inner = adapter.watched([503, "read_timeout", 503, last])
+    with pytest.raises(RuntimeError if last is OWN else adapter.connect_error) as caught:
         await adapter.once(inner, budget=budget, policy=STEADY, **quick)
-    assert inner.closings == [1, 1]
-    assert left(budget, quick) == 17
+    assert (inner.closings, left(budget, quick)) == ([1, 1], 17)
+    if last is OWN:
+        assert caught.value is OWN
+        assert record_of(OWN).reason is Reason.UNKNOWN_ERROR
 
 
 async def test_a_refusal_takes_nothing(adapter, quick, budget):
@@ -166,18 +167,6 @@ async def test_the_callers_own_exception(adapter, server, quick, budget, attempt
     assert readings == attempt
     assert budget.tokens(server.url, quick["clock"].monotonic()) == 20 - (attempt - 1)
     assert record_of(own).reason is Reason.PERMANENT_ERROR
-
-
-@pytest.mark.smoke
-async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
-    own = RuntimeError("a bug")
-    inner = adapter.watched([503, own])
-    with pytest.raises(RuntimeError) as caught:
-        await adapter.once(inner, budget=budget, policy=STEADY, **quick)
-    assert caught.value is own
-    assert record_of(own).reason is Reason.UNKNOWN_ERROR
-    assert inner.closings == [1]
-    assert left(budget, quick) == 19
 
 
 @pytest.mark.smoke("sync")

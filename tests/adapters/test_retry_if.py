@@ -21,8 +21,8 @@ PENDING = json.dumps({"state": "pending", "why": "x" * 3000}).encode()
 DONE = json.dumps({"state": "done", "why": "y" * 3000}).encode()
 
 
-def state_is(adapter, word, seen=None):
-    """A retry_if of the lane's own flavour: True if the body's state is ``word``."""
+def state_is(word, seen=None, *, is_async):
+    """A retry_if of a flavour: True if the body's state is ``word``."""
 
     def judge(response):
         found = response.json()["state"]
@@ -34,7 +34,7 @@ def state_is(adapter, word, seen=None):
         await response.aread()
         return judge(response)
 
-    return ajudge if adapter.is_async else judge
+    return ajudge if is_async else judge
 
 
 @pytest.mark.smoke
@@ -57,14 +57,19 @@ async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick):
 
 async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, logged):
     """A truthy one would else send every good request four times; it is logged once."""
-    inner = adapter.watched([200])
-    options = {"policy": NOW, "retry_if": lambda response: "yes", **quick}
-    async with adapter.client(inner, **options) as client:
-        for _ in range(2):
-            await adapter.call(client, "GET", URL)
-    assert len(inner.requests) == 2
-    says = "retry_if returned str; the call goes on without it (logged once)"
-    assert logged() == [says]
+    wrong = {"str": "yes"} if adapter.is_async else {"str": "yes", "coroutine": is_pending}
+    for name, found in wrong.items():
+        inner = adapter.watched([200])
+
+        def judge(response, found=found):
+            return found(response) if callable(found) else found
+
+        async with adapter.client(inner, policy=NOW, retry_if=judge, **quick) as client:
+            for _ in range(2):
+                await adapter.call(client, "GET", URL)
+        assert len(inner.requests) == 2
+        says = f"retry_if returned {name}; the call goes on without it (logged once)"
+        assert [line for line in logged() if name in line] == [says]
 
 
 async def is_pending(response, status=202):
@@ -85,8 +90,7 @@ async def test_it_may_be_a_coroutine_function(adapter, quick):
     for retry_if in (*ASYNCHRONOUS, lambda response: is_pending(response)):
         inner = adapter.watched([202, 503, 202, 200])
         options = {"policy": NOW.replace(max_attempts=4), "retry_if": retry_if, **quick}
-        async with adapter.client(inner, **options) as client:
-            response = await adapter.call(client, "GET", URL)
+        response = await adapter.once(inner, url=URL, **options)
         assert (response.status_code, len(inner.requests)) == (200, 4), retry_if
 
 
@@ -100,13 +104,6 @@ async def test_a_synchronous_client_refuses_a_coroutine_function(adapter):
     if adapter.name == "requests":
         with pytest.raises(TypeError, match=f"RetryAdapter {says}"):
             forbear.requests.mount(requests.Session(), retry_if=is_pending)
-
-
-@pytest.mark.adapters("sync")
-async def test_an_awaitable_given_to_a_synchronous_client_is_a_mistake(adapter, quick, logged):
-    options = {"policy": NOW, "retry_if": lambda response: is_pending(response), **quick}
-    assert (await adapter.once([200], **options)).status_code == 200
-    assert [line.partition(";")[0] for line in logged()] == ["retry_if returned coroutine"]
 
 
 @pytest.mark.smoke("async")
@@ -143,9 +140,13 @@ SHAPES = {
 
 @pytest.mark.smoke
 async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
-    for shape, answers in SHAPES.items():
+    plain = []  # httpx loads a body that a plain function of an asynchronous client wants
+    if adapter.is_async and adapter.name != "aiohttp":
+        plain = [(shape, SHAPES[shape], False) for shape in ("known", "chunked")]
+    for shape, answers, is_async in [*((*one, adapter.is_async) for one in SHAPES.items()), *plain]:
         seen = []
-        options = {"policy": NOW, "retry_if": state_is(adapter, "pending", seen), **quick}
+        judge = state_is("pending", seen, is_async=is_async)
+        options = {"policy": NOW, "retry_if": judge, **quick}
         with Origin(b"", answers) as origin:
             response = await adapter.once(url=origin.url, **options)
             assert response.content == DONE, shape
@@ -169,7 +170,7 @@ CHUNKED = {"chunked": True, "cut": 12, "stall": True}
 )
 async def test_a_body_that_may_not_end_is_not_waited_for(adapter, quick, logged, elapsed, answer):
     """Nor lost."""
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    options = {"policy": NOW, "retry_if": state_is("pending", is_async=adapter.is_async), **quick}
     with Origin(b"7 bytes", [answer]) as origin:
         async with adapter.client(settings=adapter.reading_for(60), **options) as client:
             elapsed()
@@ -193,25 +194,20 @@ async def test_a_body_that_may_not_end_is_not_waited_for(adapter, quick, logged,
 
 @pytest.mark.smoke
 async def test_a_body_that_breaks_under_it_is_a_broken_body(adapter, quick, logged):
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    options = {"policy": NOW, "retry_if": state_is("pending", is_async=adapter.is_async), **quick}
     whole = Answer(lines=JSON, chunked=True)
-    for status in (200, 404, 503):
+    for status in (503, 404, 200):
         broken = Answer(lines=JSON, chunked=True, cut=500, status=status)
         with Origin(DONE, [broken, whole]) as origin:
             async with adapter.client(**options) as client:
                 response = await adapter.download(client, origin.url)
         assert response.content == DONE
         assert len(record_of(response).attempts) == 2
-    assert logged() == []
-
-
-async def test_a_body_that_breaks_for_good_breaks_for_the_caller(adapter, quick):
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
-    with Origin(DONE, [Answer(lines=JSON, chunked=True, cut=500)]) as origin:
+    with Origin(DONE, [broken]) as origin, pytest.raises(adapter.cut_error):
         async with adapter.client(**options) as client:
-            with pytest.raises(adapter.cut_error):
-                await adapter.download(client, origin.url)
+            await adapter.download(client, origin.url)
     assert len(origin.requests) == 3
+    assert logged() == []
 
 
 OF_VENDORS = {"Content-Type": "application/json; charset=UTF-8"}
@@ -276,7 +272,11 @@ async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
 @pytest.mark.slow
 async def test_a_slow_body_of_unknown_length_is_put_back(adapter, logged, quickest):
     answer = Answer(lines=JSON, chunked=True, drip=0.02)  # 30 bytes with the framing: 0.6 s
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), "random": lambda: 0.5}
+    options = {
+        "policy": NOW,
+        "retry_if": state_is("pending", is_async=adapter.is_async),
+        "random": lambda: 0.5,
+    }
     opened = []
     with Origin(b'{"state": "pending"}', [answer]) as origin:
         async with adapter.client(**options) as client:
@@ -288,15 +288,6 @@ async def test_a_slow_body_of_unknown_length_is_put_back(adapter, logged, quicke
             for response in opened:
                 assert await adapter.read(response) == b'{"state": "pending"}'
     assert "BodyNotShown" in logged()[0]
-
-
-@pytest.mark.smoke("httpx-family", "async")
-async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick):
-    options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
-    for shape in ("known", "chunked"):
-        with Origin(b"", SHAPES[shape]) as origin:
-            response = await adapter.once(url=origin.url, **options)
-            assert response.content == DONE
 
 
 @pytest.mark.adapters("plain-bodies")

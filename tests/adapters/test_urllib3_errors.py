@@ -278,9 +278,7 @@ def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin():
         kind = K.PERMANENT if answer in refusals else K.PROXY
         for link in (chain, chain_of_causes):
             assert meaning(link(*names, text=TUNNEL + answer)) == (kind, UNSENT), answer
-
-
-def test_a_url_cannot_pass_for_a_refused_tunnel():
+    # A URL cannot pass for it.
     inner = u3.ProxyError("Unable to connect to proxy", ConnectionResetError())
     error = rq.ProxyError(u3.MaxRetryError(POOL, f"/{TUNNEL}403 Forbidden", inner))
     assert TUNNEL in str(error)
