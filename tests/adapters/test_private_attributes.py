@@ -85,7 +85,7 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, flavour):
     transport = transport_of(name, flavour)
     pool = transport._pool
     with pool._optional_thread_lock:
-        assert (list(pool._requests), list(pool._connections)) == ([], [])
+        assert (pool._requests, pool.connections) == ([], [])
     assert pool._max_connections == 100  # the default of httpx
     core = core_of(name)
     connection = pool.create_connection(core.Origin(b"http", b"api.example.com", 80))

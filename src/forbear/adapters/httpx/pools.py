@@ -80,7 +80,7 @@ def free_lost_slots(inner: object) -> None:
     try:
         with pool._optional_thread_lock:
             wanted = {id(request.connection) for request in pool._requests}
-            for connection in pool._connections:
+            for connection in pool.connections:
                 if id(connection) not in wanted:
                     innermost = connection  # of a tunnel through a proxy
                     while getattr(innermost, "_connection", None) is not None:
@@ -118,7 +118,7 @@ async def close_lost(inner: Any) -> None:
     try:
         pool = inner._pool
         wanted = {id(request.connection) for request in pool._requests}
-        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
+        lost = [one for one in pool.connections if id(one) not in wanted and not is_usable(one)]
     except AttributeError:
         return
     for connection in lost:
@@ -136,7 +136,7 @@ def reset_lost(inner: object) -> None:
     A server allows a hundred or so at a time, so a connection would soon take no more requests. The
     frames go out with those of the next request.
     """
-    for connection in getattr(getattr(inner, "_pool", None), "_connections", ()):
+    for connection in getattr(getattr(inner, "_pool", None), "connections", ()):
         innermost = connection
         while getattr(innermost, "_connection", None) is not None:
             innermost = innermost._connection
@@ -156,7 +156,7 @@ def is_full(inner: object) -> bool:
     try:
         if any(request.is_queued() for request in pool._requests):
             return True
-        connections = pool._connections
+        connections = pool.connections
         return len(connections) >= pool._max_connections and not any(
             connection.is_available() for connection in connections
         )
