@@ -1,46 +1,31 @@
-"""What the tests of the SDKs share, and which of them run where.
-
-They run where they are named: ``python tests/sdk/run.py`` does, in environments of its own, and
-``pytest tests/sdk`` runs those whose SDKs are installed.
-"""
-
-from __future__ import annotations
+"""What the tests of the SDKs share; ``pytest tests/sdk`` runs those whose SDKs are installed."""
 
 import importlib.util
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import pytest
 
 import forbear
 
-# file -> the packages it imports
-NEEDS = {
-    "test_openai.py": ("openai", "httpx"),
-    "test_anthropic.py": ("anthropic",),
-    "test_stripe.py": ("stripe", "requests", "httpx"),
-    "test_pygithub.py": ("github", "requests"),
-    "test_kubernetes.py": ("kubernetes", "urllib3"),
-    "test_elasticsearch.py": ("elasticsearch", "requests"),
-    "test_google_auth.py": ("google.auth", "requests"),
-    "test_huggingface_hub.py": ("huggingface_hub",),
-    "test_twilio.py": ("twilio", "requests"),
-    "test_google_genai.py": ("google.genai", "httpx2"),
-    "test_mcp.py": ("mcp", "httpx2"),
-    "test_pydantic_ai.py": ("pydantic_ai", "httpx2"),
-}
+# Of a file of tests, or of a page, that is not named after it.
+PACKAGE = {"pygithub": "github", "google_auth": "google.auth", "google_genai": "google.genai"}
 
 
-def is_missing(package: str) -> bool:
+def is_here(name):
+    """Is the SDK of this file, or page, installed?"""
+    name = name.removeprefix("test_").replace("-", "_")
     try:
-        return importlib.util.find_spec(package) is None
+        return importlib.util.find_spec(PACKAGE.get(name, name)) is not None
     except ModuleNotFoundError:  # the package that it is in
-        return True
+        return False
 
 
-collect_ignore = [file for file, packages in NEEDS.items() if any(map(is_missing, packages))]
+FILES = {path.name: path.stem for path in Path(__file__).parent.glob("test_*.py")}
+del FILES["test_pages.py"]
+collect_ignore = [file for file, name in FILES.items() if not is_here(name)]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +42,23 @@ def ungated(quick):
     return {**quick, "gate": None}
 
 
-def attempts_of(outcome: Any) -> int | None:
+def plugged(alone, settings, off):
+    """Run a test without forbear, with it too, and as recommended: attempts multiply (forbear sends
+    5 times by default) unless the SDK's own loop is off.
+    """
+    cases = {
+        "alone": (False, settings, alone),
+        "both": (True, settings, alone * 5),
+        "off": (True, off, 5),
+    }
+    named = "is_plugged", "settings", "attempts"
+    return pytest.mark.parametrize(named, cases.values(), ids=cases)
+
+
+WAITS = [0.025, 0.75, 1.5, 3.0]  # of forbear, after 4 of each 5 attempts
+
+
+def attempts_of(outcome):
     """How many attempts forbear tells of; None where it sent nothing, or no trace of it is left."""
     record = forbear.record_of(outcome)
     return None if record is None else len(record.attempts)
@@ -65,16 +66,14 @@ def attempts_of(outcome: Any) -> int | None:
 
 @pytest.fixture
 def without_waiting(monkeypatch):
-    """A function that lets the SDK's own loop wait in no time; returns the seconds it would have
-    waited.
-
-    Takes whatever holds ``time`` or ``anyio`` by name: the SDK's module, or an object of it.
+    """A function that lets the SDK's own loop wait in no time, in what holds ``time`` or ``anyio``
+    by name: its module, or an object of it. Returns the seconds it would have waited.
     """
 
-    def replace(holder: Any) -> list[float]:
-        waits: list[float] = []
+    def replace(holder):
+        waits = []
 
-        async def asleep(seconds: float) -> None:
+        async def asleep(seconds):
             waits.append(seconds)
 
         for name, sleep in (("time", waits.append), ("anyio", asleep)):
@@ -89,23 +88,14 @@ def without_waiting(monkeypatch):
 class Flavour:
     """Synchronous, or asynchronous on one of two event loops."""
 
-    def __init__(self, backend: str | None) -> None:
+    def __init__(self, backend):
         self.backend = backend
         self.is_async = backend is not None
 
-    def outcome(self, call: Any, close: Any) -> Any:
-        """What the call returns or raises; then its client is closed. What is awaitable is
-        awaited.
-        """
-        if self.backend is None:
-            try:
-                return call()
-            except Exception as error:
-                return error
-            finally:
-                close()
+    def outcome(self, call, close):
+        """What the call returns or raises; then its client is closed. Awaits what is awaitable."""
 
-        async def run() -> Any:
+        async def run():
             try:
                 return await awaited(call())
             except Exception as error:
@@ -113,17 +103,22 @@ class Flavour:
             finally:
                 await awaited(close())
 
-        return anyio.run(run, backend=self.backend)
+        return anyio.run(run, backend=self.backend) if self.is_async else run_at_once(run())
 
 
-async def awaited(found: Any) -> Any:
+async def awaited(found):
     return await found if inspect.isawaitable(found) else found
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that ask for a flavour run without an event loop and on asyncio, those marked ``smoke``
-    on trio too.
-    """
+def run_at_once(coroutine):
+    """The result of a coroutine in which nothing suspends."""
+    with pytest.raises(StopIteration) as ended:
+        coroutine.send(None)
+    return ended.value.value
+
+
+def pytest_generate_tests(metafunc):
+    """Run tests that ask for a flavour sync and on asyncio, those marked ``smoke`` on trio too."""
     if "flavour" in metafunc.fixturenames:
         is_smoke = any(metafunc.definition.iter_markers("smoke"))
         names = ("sync", "asyncio", "trio")[: 3 if is_smoke else 2]

@@ -5,12 +5,9 @@ older one.
     python tests/sdk/run.py --only openai,anthropic,stripe,PyGithub
     python tests/sdk/run.py -- -x -k streaming               # the rest is pytest's
 
-The environments stay where they are made, under $FORBEAR_SDK_ENVIRONMENTS (default: forbear-sdk in
-the system's directory for temporary files), and are used again; delete them to test newer releases.
-Needs pip and what pip needs. forbear itself is taken from this clone.
+The environments stay under $FORBEAR_SDK_ENVIRONMENTS (default: forbear-sdk in the system's
+directory for temporary files); delete them to test newer releases. forbear is this clone's.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -23,10 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ["pytest>=9", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "anyio[trio]>=4.4"]
 
-# Releases that cannot be in one environment with each other get environments of their own. The
-# newest ones get along. openai, anthropic and huggingface_hub moved from httpx to httpx2 with a
-# major release; what is still in many lock files is tested as well.
-ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
+# The newest releases get along in one environment. openai, anthropic and huggingface_hub moved from
+# httpx to httpx2 with a major release; what is still in many lock files is tested as well.
+ENVIRONMENTS = {
     "newest": {
         "openai": ["openai>=3", "httpx"],
         "anthropic": ["anthropic>=2"],
@@ -54,7 +50,7 @@ SDKS = tuple(ENVIRONMENTS["newest"])
 def main() -> int:
     arguments = parse()
     base = Path(
-        os.environ.get("FORBEAR_SDK_ENVIRONMENTS") or Path(tempfile.gettempdir()) / "forbear-sdk"
+        os.environ.get("FORBEAR_SDK_ENVIRONMENTS") or f"{tempfile.gettempdir()}/forbear-sdk"
     )
     began = time.monotonic()
     worst = 0
@@ -106,22 +102,15 @@ def environment(base: Path, name: str, wanted: list[str]) -> Path:
 
 def versions(python: Path, sdks: list[str]) -> str:
     asked = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-    found = subprocess.run(
-        [python, "-c", asked, *(DISTRIBUTIONS.get(sdk, sdk) for sdk in sdks)],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    command = [python, "-c", asked, *(DISTRIBUTIONS.get(sdk, sdk) for sdk in sdks)]
+    found = subprocess.check_output(command, text=True).split()
     return ", ".join(f"{sdk} {number}" for sdk, number in zip(sdks, found, strict=True))
 
 
 def run_tests(base: Path, python: Path, sdks: list[str], more: list[str]) -> int:
     files = [f"tests/sdk/test_{sdk.lower().replace('-', '_')}.py" for sdk in sdks]
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "PYTHONPYCACHEPREFIX": str(base / "compiled"),  # nothing is left in the clone
-    }
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    variables["PYTHONPYCACHEPREFIX"] = str(base / "compiled")  # nothing is left in the clone
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", *files, *more]
     return subprocess.run(command, check=False, cwd=ROOT, env=variables).returncode

@@ -1,13 +1,11 @@
 """What is promised of the SDKs that Stainless generates: openai and anthropic.
 
 Their loops are the same code, so the tests are too: each file of the two takes all of these and has
-a fixture ``sdk`` that says how to make its client and what to call.
+a class ``Sdk`` that says how to make its client and what to call. Both moved from httpx to httpx2.
 """
 
-from __future__ import annotations
-
+import importlib
 import json
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ import forbear
 from forbear import EventStreams, IdempotencyKeys, RetryPolicy
 from forbear.testing import answer
 
-from .conftest import attempts_of
+from .conftest import WAITS, attempts_of, plugged
 
 ERROR = {"message": "Overloaded"}
 OVERLOADED = {
@@ -41,23 +39,21 @@ def events(*pairs):
 class Sdk:
     """One of the SDKs in one flavour; each file derives its own, with what is named here."""
 
-    package: Any
-    ours: Any  # the module of forbear for the library it builds on
+    httpx2_since: int  # the major release that builds on it
     listing: str  # what list() and create() ask for
     creating: str
-    message: dict[str, Any]
 
     def __init__(self, flavour, url, quick):
-        self.flavour = flavour
-        self.url = url
-        self.quick = quick
+        self.flavour, self.url, self.quick = flavour, url, quick
+        self.is_httpx2 = int(self.package.__version__.partition(".")[0]) >= self.httpx2_since
 
-    def client(self, plugged, options=None, **more):
+    def client(self, is_plugged, options=None, **more):
         """As the README says: the SDK's own client, wrapped."""
         kind, http_client = self.classes()
         http_client = http_client()
-        if plugged:
-            http_client = self.ours.wrap(http_client, **{**self.quick, **(options or {})})
+        if is_plugged:
+            ours = importlib.import_module("forbear.httpx2" if self.is_httpx2 else "forbear.httpx")
+            http_client = ours.wrap(http_client, **{**self.quick, **(options or {})})
         return kind(base_url=self.url, api_key="nobody's", http_client=http_client, **more)
 
     def list(self, client):
@@ -78,32 +74,33 @@ class Sdk:
         def found():
             return self.messages(client).create(**self.message, stream=True, **more)
 
-        return self.flavour.outcome(
-            acall if self.flavour.is_async else lambda: [*found()], client.close
-        )
+        call = acall if self.flavour.is_async else lambda: [*found()]
+        return self.flavour.outcome(call, client.close)
 
 
-# Both READMEs: connection errors, 408, 409, 429 and >=500 are retried 2 times by default; forbear
-# sends 5 times by default.
-PLUGGED = [
-    pytest.param(False, {}, 1 + 2, id="alone"),
-    pytest.param(True, {}, (1 + 2) * 5, id="both"),
-    pytest.param(True, {"max_retries": 0}, 5, id="off"),
-]
+@pytest.fixture
+def waits(request, without_waiting):
+    """What the SDK's own loop would have waited."""
+    return without_waiting(request.module.Sdk.package._base_client)
 
 
-@pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
+@pytest.fixture
+def sdk(request, flavour, server, waits, ungated):
+    return request.module.Sdk(flavour, server.url, ungated)
+
+
+# Both READMEs: connection errors, 408, 409, 429 and >=500 are retried 2 times by default.
+@plugged(1 + 2, {}, off={"max_retries": 0})
 def test_attempts_of_what_may_be_repeated(
-    sdk, server, clock, waits, caplog, plugged, settings, attempts
+    sdk, server, clock, waits, caplog, is_plugged, settings, attempts
 ):
-    """Attempts multiply unless max_retries=0, of which one warning tells; the exception stays."""
+    """One warning tells of attempts that multiply; the exception stays."""
     server.script(sdk.listing, 503)
-    error = sdk.list(sdk.client(plugged, **settings))
+    error = sdk.list(sdk.client(is_plugged, **settings))
     assert len(server.requests()) == attempts
     assert isinstance(error, sdk.package.InternalServerError)
-    assert attempts_of(error) == (5 if plugged else None)
-    # Of each 5 attempts 4 follow a wait of forbear.
-    assert clock.sleeps == [0.025, 0.75, 1.5, 3.0] * (attempts // 5)
+    assert attempts_of(error) == (5 if is_plugged else None)
+    assert clock.sleeps == WAITS * (attempts // 5)
     assert len(waits) == (2 if "max_retries" not in settings else 0)
     warned = [line for line in caplog.records if "max_retries=0" in line.getMessage()]
     assert len(warned) == (attempts == 15)
@@ -120,15 +117,11 @@ def test_a_message_without_a_key_is_sent_once(sdk, server):
 
 @pytest.mark.smoke
 def test_a_message_is_bought_once(sdk, server):
-    """503, then executed without an answer: the third request brings the same key, and the server
-    knows it.
-    """
+    """503, then executed without an answer: the third request brings a key that the server knows."""
     server.script(sdk.creating, 503, "close")
     answer = sdk.create(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
-    assert answer.status_code == 200
-    assert answer.headers["idempotent-replayed"] == "true"
-    assert server.executed() == 1
-    assert len(server.requests()) == 3
+    assert (answer.status_code, answer.headers["idempotent-replayed"]) == (200, "true")
+    assert (server.executed(), len(server.requests())) == (1, 3)
     assert len({arrival.key for arrival in server.requests()}) == 1
     assert forbear.record_of(answer.http_response).retries == 2
 
@@ -150,9 +143,7 @@ def test_a_stream_begins_again_after_an_overloaded_first_event(sdk, server):
 
 
 def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
-    """stop_outer_retries: the SDK's own loop is on, and ends with ours: 5 instead of 15, and nothing
-    to warn of.
-    """
+    """stop_outer_retries: its own loop is on, and ends with ours: 5, not 15, nothing to warn of."""
     server.script(sdk.listing, 503)
     error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
     assert isinstance(error, sdk.package.InternalServerError)
@@ -169,17 +160,14 @@ def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step):
     server.script(sdk.listing, step)
     alone = sdk.list(sdk.client(False, max_retries=0))
     error = sdk.list(sdk.client(True, max_retries=0))
-    assert type(error) is type(alone)
-    assert str(error) == str(alone)
+    assert (type(error), str(error)) == (type(alone), str(alone))
     assert getattr(error, "body", None) == getattr(alone, "body", None)
     assert attempts_of(error) == 5
 
 
 @pytest.mark.smoke
 def test_our_deadline_is_the_sdks_timeout(sdk, server):
-    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the
-    cause.
-    """
+    """The SDK's APITimeoutError, in time, with our exception as the cause."""
     server.script(sdk.listing, "hang")
     client = sdk.client(True, {"clock": None}, max_retries=0)
 

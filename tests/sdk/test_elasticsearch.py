@@ -6,56 +6,42 @@ import pytest
 
 import forbear.requests
 
-from .conftest import attempts_of
+from .conftest import WAITS, attempts_of, plugged
 
 DOWN = "503;header=Content-Type:application/json;body=1"
 
 
 @pytest.fixture
-def waits(without_waiting):
-    """What the SDK's own loop would have waited."""
-    return without_waiting(elastic_transport._transport)
-
-
-@pytest.fixture
-def call(server, waits, ungated):
+def call(server, without_waiting, ungated):
     """A function that makes a call and returns what it raises."""
+    waits = without_waiting(elastic_transport._transport)
 
     class Node(elastic_transport.RequestsHttpNode):
         def __init__(self, config):
             super().__init__(config)
             forbear.requests.mount(self.session, **ungated)
 
-    def ask(what, *, plugged=True, **settings):
-        node_class = Node if plugged else elastic_transport.RequestsHttpNode
+    def ask(what, *, is_plugged=True, **settings):
+        node_class = Node if is_plugged else elastic_transport.RequestsHttpNode
         with elasticsearch.Elasticsearch(server.url, node_class=node_class, **settings) as client:
             with pytest.raises((elasticsearch.ApiError, elasticsearch.TransportError)) as caught:
                 what(client)
+        assert waits == []  # only forbear waits
         return caught.value
 
     return ask
 
 
 # The SDK's documentation: max_retries=3; on connection errors, 429, 502, 503, 504.
-@pytest.mark.parametrize(
-    ("plugged", "settings", "attempts"),
-    [
-        pytest.param(False, {}, 1 + 3, id="alone"),
-        pytest.param(True, {}, (1 + 3) * 5, id="both"),
-        pytest.param(True, {"max_retries": 0}, 5, id="off"),
-    ],
-)
-def test_attempts(call, server, clock, waits, plugged, settings, attempts):
-    """Down for ever: attempts multiply unless max_retries=0; the exception is the SDK's own; only
-    forbear waits.
-    """
+@plugged(1 + 3, {}, off={"max_retries": 0})
+def test_attempts(call, server, clock, is_plugged, settings, attempts):
+    """Down for ever: the exception is the SDK's own."""
     server.script("/", "close")
-    error = call(lambda client: client.info(), plugged=plugged, **settings)
+    error = call(lambda client: client.info(), is_plugged=is_plugged, **settings)
     assert len(server.requests()) == attempts
     assert type(error) is elasticsearch.ConnectionError
-    assert clock.sleeps == [0.025, 0.75, 1.5, 3.0] * (attempts // 5 if plugged else 0)
-    assert waits == []
-    assert attempts_of(error) == (5 if plugged else None)
+    assert clock.sleeps == WAITS * (attempts // 5)
+    assert attempts_of(error) == (5 if is_plugged else None)
 
 
 def test_a_document_is_put_again_but_not_posted(call, server):

@@ -1,5 +1,7 @@
 """google-auth against the faulting server: how many requests arrive, without forbear and with it."""
 
+import contextlib
+
 import google.auth.credentials
 import google.auth.transport.requests
 import pytest
@@ -27,18 +29,14 @@ class Token(google.auth.credentials.Credentials):
 @pytest.fixture
 def authorized(ungated):
     """A function that makes an authorized session, with forbear mounted or without."""
-    made = []
+    with contextlib.ExitStack() as stack:
 
-    def make(plugged, **options):
-        session = google.auth.transport.requests.AuthorizedSession(Token())
-        if plugged:
-            forbear.requests.mount(session, **ungated, **options)
-        made.append(session)
-        return session
+        def make(plugged, **options):
+            session = google.auth.transport.requests.AuthorizedSession(Token())
+            stack.callback(session.close)
+            return forbear.requests.mount(session, **ungated, **options) if plugged else session
 
-    yield make
-    for session in made:
-        session.close()
+        yield make
 
 
 def tokens(server):

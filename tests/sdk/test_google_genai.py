@@ -21,21 +21,19 @@ def streamed(flavour, server, ungated):
     """Return the texts of a stream, or what it raises."""
 
     def stream():
-        options = {"policy": POLICY, "event_streams": EventStreams(), **ungated}
         made = httpx2.AsyncClient if flavour.is_async else httpx2.Client
-        http_client = wrap(made(), **options)
+        http_client = wrap(made(), POLICY, event_streams=EventStreams(), **ungated)
         name = "httpx_async_client" if flavour.is_async else "httpx_client"
         settings = {"base_url": server.url, "api_version": "v1", name: http_client}
         client = genai.Client(api_key="k", http_options=types.HttpOptions(**settings))
+        asked = {"model": "m", "contents": "hi"}
 
         async def atexts():
-            models = client.aio.models
-            found = await models.generate_content_stream(model="m", contents="hi")
+            found = await client.aio.models.generate_content_stream(**asked)
             return [chunk.text async for chunk in found]
 
         def texts():
-            found = client.models.generate_content_stream(model="m", contents="hi")
-            return [chunk.text for chunk in found]
+            return [chunk.text for chunk in client.models.generate_content_stream(**asked)]
 
         close = http_client.aclose if flavour.is_async else http_client.close
         return flavour.outcome(atexts if flavour.is_async else texts, close)

@@ -1,7 +1,4 @@
-"""kubernetes against the faulting server.
-
-Its configuration takes what urllib3 takes as ``retries``, so there is one loop and nothing multiplies.
-"""
+"""kubernetes against the faulting server: it takes urllib3's ``retries``, so nothing multiplies."""
 
 import pytest
 import urllib3
@@ -22,10 +19,8 @@ def call(server, without_waiting):
     without_waiting(urllib3.util.retry)
 
     def ask(retries=None, *, method="GET"):
-        conf = kubernetes.Configuration()
-        conf.host = server.url
-        if retries is not None:
-            conf.retries = retries
+        conf = kubernetes.Configuration(host=server.url)
+        conf.retries = retries
         with kubernetes.ApiClient(conf) as api:
             core = kubernetes.CoreV1Api(api)
             send, *given = {
@@ -61,9 +56,7 @@ def test_attempts(call, server, quick):
 
 @pytest.mark.parametrize(("method", "path"), [("POST", ""), ("DELETE", "/n")])
 def test_a_write_is_sent_once(call, server, quick, method, path):
-    """A Retry sees neither body nor headers: a POST never again, a DELETE only with
-    bodies_replayable=True.
-    """
+    """A Retry sees neither body nor headers: a POST never again, a DELETE if bodies are replayable."""
     server.script(NAMESPACES + path, "503;executes=1")
     call(Retry(RetryPolicy(), **quick), method=method)
     assert server.executed() == 1

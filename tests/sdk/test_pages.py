@@ -1,9 +1,4 @@
-"""The pages of the documentation about SDKs: their blocks run, and their tests pass.
-
-Each page needs its SDK; the pages of those that are not installed here are left to run.py.
-"""
-
-from __future__ import annotations
+"""The pages about SDKs that are installed: their blocks run, and their tests pass."""
 
 import importlib.util
 import re
@@ -11,30 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import is_here
+
 PAGES = Path(__file__).parents[2] / "docs" / "guides" / "sdks"
-PACKAGE = {  # that a page needs, where it has another name
-    "pygithub": "github", "google-auth": "google.auth", "huggingface-hub": "huggingface_hub",
-    "google-genai": "google.genai", "pydantic-ai": "pydantic_ai",
-}  # fmt: skip
-
-
-def is_here(page: str) -> bool:
-    try:
-        return importlib.util.find_spec(PACKAGE.get(page, page)) is not None
-    except ModuleNotFoundError:  # the package that it is in
-        return False
-
-
-def uses_httpx2() -> bool:
-    """Pages show the newest releases, which build on httpx2."""
-    return importlib.util.find_spec("httpx2") is not None
-
-
-HERE = [
-    path.stem
-    for path in sorted(PAGES.glob("*.md"))
-    if path.stem != "index" and is_here(path.stem) and uses_httpx2()
-]
+HERE = [path.stem for path in sorted(PAGES.glob("*.md")) if is_here(path.stem)]
+if importlib.util.find_spec("httpx2") is None:  # pages show the newest releases, which build on it
+    HERE = []
 
 
 @pytest.mark.parametrize("page", HERE)

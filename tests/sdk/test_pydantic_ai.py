@@ -22,12 +22,10 @@ def test_a_run_begins_again_after_an_overloaded_first_event(server, ungated):
     server.script("/chat/completions", events(*OVERLOADED["openai"]), good)
 
     async def run():
-        options = {"event_streams": EventStreams(), **ungated}
-        http_client = wrap(httpx2.AsyncClient(), POLICY, **options)
+        http_client = wrap(httpx2.AsyncClient(), POLICY, event_streams=EventStreams(), **ungated)
         async with http_client:
-            sdk = AsyncOpenAI(
-                api_key="k", base_url=server.url, http_client=http_client, max_retries=0
-            )
+            settings = {"base_url": server.url, "http_client": http_client, "max_retries": 0}
+            sdk = AsyncOpenAI(api_key="k", **settings)
             agent = Agent(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=sdk)))
             async with agent.run_stream("Hello") as streamed:
                 return await streamed.get_output()

@@ -1,7 +1,4 @@
-"""PyGithub against the faulting server.
-
-It takes a ``urllib3.Retry`` and nothing else, so there is one loop and nothing multiplies.
-"""
+"""PyGithub against the faulting server: it takes a ``urllib3.Retry``, so nothing multiplies."""
 
 import github
 import pytest

@@ -13,7 +13,7 @@ import forbear.httpx
 import forbear.requests
 from forbear.testing import record
 
-from .conftest import attempts_of
+from .conftest import WAITS, attempts_of, plugged
 
 # stripe hands a POST's text to httpx as data=, not as content=.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -31,39 +31,33 @@ class Sdk:
     """stripe in one flavour."""
 
     def __init__(self, flavour, url, quick, without_waiting):
-        self.flavour = flavour
-        self.url = url
-        self.quick = quick
+        self.flavour, self.url, self.quick = flavour, url, quick
         self.without_waiting = without_waiting
 
-    def http_client(self, plugged, **options):
+    def http_client(self, is_plugged, **options):
         """As the README says: stripe's own clients around a session, or a client, that retries."""
         if self.flavour.is_async:
             http_client = stripe.HTTPXClient()
-            if plugged:
+            if is_plugged:
                 forbear.httpx.wrap(http_client._client_async, **self.quick, **options)
             self.without_waiting(http_client)
             self.close = http_client.close_async
             return http_client
         session = requests.Session()
-        if plugged:
+        if is_plugged:
             forbear.requests.mount(session, **self.quick, **options)
         self.close = session.close
         return stripe.RequestsClient(session=session)
 
-    def client(self, plugged, options=None, **more):
-        return stripe.StripeClient(
-            "sk_test_nobody",
-            http_client=self.http_client(plugged, **(options or {})),
-            base_addresses={"api": self.url},
-            **more,
-        )
+    def client(self, is_plugged, options=None, **more):
+        http_client = self.http_client(is_plugged, **(options or {}))
+        addresses = {"base_addresses": {"api": self.url}}
+        return stripe.StripeClient("sk_test_nobody", http_client=http_client, **addresses, **more)
 
     def list(self, client):
         customers = client.v1.customers
-        return self.flavour.outcome(
-            customers.list_async if self.flavour.is_async else customers.list, self.close
-        )
+        found = customers.list_async if self.flavour.is_async else customers.list
+        return self.flavour.outcome(found, self.close)
 
     def create(self, client, **options):
         customers = client.v1.customers
@@ -71,41 +65,26 @@ class Sdk:
         return self.flavour.outcome(lambda: create({"name": "N"}, options or None), self.close)
 
 
-# StripeClient retries as often as max_network_retries says, and not unless it is given; forbear
-# sends 5 times by default.
-PLUGGED = [
-    pytest.param(False, {"max_network_retries": 2}, 1 + 2, id="alone"),
-    pytest.param(True, {"max_network_retries": 2}, (1 + 2) * 5, id="both"),
-    pytest.param(True, {"max_network_retries": 0}, 5, id="off"),
-]
-
-
-@pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
-def test_attempts_of_what_may_be_repeated(sdk, server, clock, plugged, settings, attempts):
-    """A lost connection: attempts multiply unless max_network_retries=0; stripe's own exception."""
+@plugged(1 + 2, {"max_network_retries": 2}, off={"max_network_retries": 0})
+def test_attempts_of_what_may_be_repeated(sdk, server, clock, is_plugged, settings, attempts):
+    """A lost connection: stripe's own exception."""
     server.script(CUSTOMERS, "close")
-    error = sdk.list(sdk.client(plugged, **settings))
+    error = sdk.list(sdk.client(is_plugged, **settings))
     assert len(server.requests()) == attempts
     assert type(error) is stripe.APIConnectionError
-    # Of each 5 attempts 4 follow a wait of forbear.
-    assert clock.sleeps == [0.025, 0.75, 1.5, 3.0] * (attempts // 5)
-    assert attempts_of(error) == (5 if plugged else None)
+    assert clock.sleeps == WAITS * (attempts // 5)
+    assert attempts_of(error) == (5 if is_plugged else None)
 
 
 def test_a_payment_is_made_once(sdk, server):
-    """503, then executed without an answer: the same key again, and the server tells what it did
-    the first time.
-    """
+    """503, then executed without an answer: the same key again, and the server knows it."""
     server.script(CUSTOMERS, 503, "close")
     with record() as events:
         sdk.create(sdk.client(True, max_network_retries=0))
-    events.assert_retried(
-        2, reasons=["503", "RemoteProtocolError" if sdk.flavour.is_async else "ConnectionError"]
-    )
-    assert server.executed() == 1
-    assert len(server.requests()) == 3
-    assert len({arrival.key for arrival in server.requests()}) == 1
-    assert len({arrival.sha256 for arrival in server.requests()}) == 1
+    lost = "RemoteProtocolError" if sdk.flavour.is_async else "ConnectionError"
+    events.assert_retried(2, reasons=["503", lost])
+    assert (server.executed(), len(server.requests())) == (1, 3)
+    assert len({(arrival.key, arrival.sha256) for arrival in server.requests()}) == 1
 
 
 def test_stripes_loop_is_stopped(sdk, server):
