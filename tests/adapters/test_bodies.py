@@ -16,7 +16,7 @@ import urllib3
 from requests_toolbelt import MultipartEncoder
 
 import forbear
-from forbear import Fixed, RetryPolicy, record_of
+from forbear import Fixed, RetryPolicy
 from forbear.testing import FakeClock, FaultServer
 
 # httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
@@ -26,19 +26,33 @@ sync, of_urllib3 = pytest.mark.adapters("sync"), pytest.mark.adapters("urllib3-f
 PAYLOAD = bytes(range(256)) * 700  # 179,200 bytes: three chunks of httpx's 65,536
 
 
-async def put(adapter, url, *, method="PUT", follow=False, stream=None, **asked):
-    """One request by a fresh client, read to its end; ``options`` go to what retries."""
-    options = {"clock": FakeClock(), "random": lambda: 0.5, **asked.pop("options", {})}
+async def put(adapter, server, body=None, *, path="/thing", method="PUT", follow=False, **options):
+    """One request by a fresh client, read to its end.
+
+    Args:
+        body: The content, a function that opens it, or the keywords of the request.
+        options: Of what retries.
+    """
+    url, request = server.url + path, body if isinstance(body, dict) else {"content": body}
+    options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
     settings = {"timeout": 5, "follow_redirects": follow}
     async with adapter.client(settings=settings, **options) as client:
-        if stream is not None:
-            host = adapter.library.URL(url).netloc.decode()
-            headers = {"Host": host, "Transfer-Encoding": "chunked"}
-            request = adapter.library.Request(method, url, headers=headers, stream=stream)
-            return await adapter.send_on(client, request)
-        if callable(asked.get("content")):
-            asked["content"] = await asked["content"]()
-        return await adapter.call(client, method, url, **asked)
+        if "stream" in request:
+            headers = {"Host": url.split("/")[2], "Transfer-Encoding": "chunked"}
+            made = adapter.library.Request(method, url, headers=headers, **request)
+            return await adapter.send_on(client, made)
+        if callable(body):
+            request = {"content": await body()}
+        return await adapter.call(client, method, url, **request)
+
+
+async def refuse(adapter, server, body, sent, *, path="/thing", executed=0, **options):
+    """One request whose body was sent once and has changed: another is not taken for it."""
+    with pytest.raises(adapter.transport_error, match="cannot be resent") as caught:
+        await put(adapter, server, body, path=path, **options)
+    assert complete(server, path) == [digest(sent)]
+    assert server.executed(path) == executed
+    return caught.value
 
 
 def digest(body):
@@ -150,41 +164,45 @@ def opened_at(place):
         async def opened():
             return anyio.wrap_file(file_of(at=place))
 
-        return {"content": opened}
+        return opened
 
     return make
 
 
-# name -> keywords of a request, made with ``file_of``, and the bytes expected on every attempt
+def afresh():
+    return Passes(lambda: iter(pieces()))
+
+
+def afresh_async():
+    return AsyncPasses(lambda: agenerator(pieces()))
+
+
+# name -> a body, made with ``file_of``, and the bytes expected on every attempt
 PLAIN = {
-    "bytes": (lambda _: {"content": PAYLOAD}, PAYLOAD),
-    "str": (lambda _: {"content": "plain"}, b"plain"),  # requests before 2.32 counts characters
+    "bytes": (lambda _: PAYLOAD, PAYLOAD),
+    "str": (lambda _: "plain", b"plain"),  # requests before 2.32 counts characters
     "json": (lambda _: {"json": [17]}, b"[17]"),  # httpx 0.27 puts spaces into longer ones
     "nothing": (lambda _: {}, b""),
 }
 DATA = {"data": (lambda _: {"data": {"a": "1", "b": "x y"}}, b"a=1&b=x+y")}
+READ = multipart(PAYLOAD, filename="upload.bin")  # httpx sends the whole of a file
 FORMS = {
-    "multipart of a BytesIO": (
-        lambda _: form_of(("a.bin", io.BytesIO(PAYLOAD))), multipart(PAYLOAD)),
-    "multipart of a file part-way read": (  # httpx sends the whole of it
-        lambda file_of: form_of(file_of(at=1_000)), multipart(PAYLOAD, filename="upload.bin")),
-}  # fmt: skip
+    "multipart of bytes": (lambda _: form_of(("a.bin", io.BytesIO(PAYLOAD))), multipart(PAYLOAD)),
+    "multipart of a file part-way read": (lambda file_of: form_of(file_of(at=1_000)), READ),
+}
 FILES = {
-    "BytesIO": (lambda _: {"content": io.BytesIO(PAYLOAD)}, PAYLOAD),
-    "file": (lambda file_of: {"content": file_of()}, PAYLOAD),
-    "empty file": (lambda file_of: {"content": file_of(b"")}, b""),
+    "BytesIO": (lambda _: io.BytesIO(PAYLOAD), PAYLOAD),
+    "file": (lambda file_of: file_of(), PAYLOAD),
+    "empty file": (lambda file_of: file_of(b""), b""),
 }
 SYNC = FILES | {
-    "class with a generator": (lambda _: {"content": anew()}, PAYLOAD),
-    "class that returns a fresh iterator": (
-        lambda _: {"content": Passes(lambda: iter(pieces()))}, PAYLOAD),
-}  # fmt: skip
-LIST = {"list": (lambda _: {"content": pieces()}, PAYLOAD)}  # requests takes it for form fields
-PART_WAY = {
-    "file part-way read": (lambda file_of: {"content": file_of(at=100_001)}, PAYLOAD[100_001:])
+    "class with a generator": (lambda _: anew(), PAYLOAD),
+    "class that returns a fresh iterator": (lambda _: afresh(), PAYLOAD),
 }
-BYTEARRAY = {"bytearray": (lambda _: {"content": bytearray(PAYLOAD)}, PAYLOAD)}
-CLASS = {"class": (lambda _: {"content": AsyncPasses(lambda: agenerator(pieces()))}, PAYLOAD)}
+LIST = {"list": (lambda _: pieces(), PAYLOAD)}  # requests takes it for form fields
+PART_WAY = {"file part-way read": (lambda file_of: file_of(at=100_001), PAYLOAD[100_001:])}
+BYTEARRAY = {"bytearray": (lambda _: bytearray(PAYLOAD), PAYLOAD)}
+CLASS = {"class": (lambda _: afresh_async(), PAYLOAD)}
 ASYNC = CLASS | {
     "anyio file": (opened_at(0), PAYLOAD),
     "anyio file part-way read": (opened_at(100_001), PAYLOAD[100_001:]),
@@ -207,7 +225,7 @@ async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
     for name, (make, expected) in cases.items():
         path = f"/{name.replace(' ', '-')}"
         server.script(path, 503, "close", "reset-head", 200)
-        response = await put(adapter, server.url + path, **make(file_of))
+        response = await put(adapter, server, make(file_of), path=path)
         assert response.status_code == 200, name
         arrived = seen(server, path)
         assert arrived[:2] + arrived[3:] == [whole(expected)] * 3, name
@@ -224,13 +242,11 @@ def declares_the_rest(library, file_of):
 
 @pytest.mark.adapters("httpx-family", "sync")
 @pytest.mark.parametrize("at", [1, 65_536, len(PAYLOAD) - 1])
-async def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_without_us(
-    adapter, at, server, file_of
-):
-    """Where the library lets an error of h11 through, it is the library's own of the same name."""
+async def test_a_file_read_part_way_is_sent_from_there(adapter, at, server, file_of):
+    """Or it fails as without us: with the library's error, where it lets one of h11 through."""
     if declares_the_rest(adapter.library, file_of):
         server.script("/thing", 503, "close", 200)
-        response = await put(adapter, server.url + "/thing", content=file_of(at=at))
+        response = await put(adapter, server, file_of(at=at))
         assert response.status_code == 200
         assert seen(server) == [whole(PAYLOAD[at:])] * 3
         return
@@ -238,7 +254,7 @@ async def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_with
     with adapter.bare_client() as bare, pytest.raises(Exception) as plain:
         bare.put(server.url + "/thing", content=file_of(at=at))
     with pytest.raises(getattr(adapter.library, type(plain.value).__name__)) as ours:
-        await put(adapter, server.url + "/thing", content=file_of(at=at))
+        await put(adapter, server, file_of(at=at))
     assert str(ours.value) == str(plain.value)
     assert len(forbear.record_of(ours.value).attempts) == 1
     assert (complete(server), server.executed()) == ([], 0)
@@ -320,11 +336,7 @@ class Pipe:
     async def tell(self):
         raise io.UnsupportedOperation("tell")
 
-    async def seek(self, offset):
-        raise io.UnsupportedOperation("seek")
-
-    async def read(self, size=-1):
-        raise AssertionError("httpx iterates it")
+    read = seek = tell
 
     async def __aiter__(self):
         for piece in self._left:
@@ -341,38 +353,29 @@ def encoder():
 
 
 ONCE = {
-    "generator": (lambda _: {"content": generator(pieces())}, PAYLOAD),
-    "iterator": (lambda _: {"content": iter(pieces())}, PAYLOAD),
-    "itertools.chain": (
-        lambda _: {"content": itertools.chain([b"head"], generator(pieces()))}, b"head" + PAYLOAD),
-    "kept iterator": (lambda _: {"content": same(Passes, iter(pieces()))}, PAYLOAD),
-    "unseekable file": (lambda _: {"content": Unseekable()}, PAYLOAD),
-    "iterable with readline only": (
-        lambda _: {"content": ReadsLines(lambda: iter(pieces()))}, PAYLOAD),
-    "unseekable file that tells": (lambda _: {"content": Telling()}, PAYLOAD),
-    "file without seek": (lambda _: {"content": TellsOnly()}, PAYLOAD),
-    "file that says it can seek": (lambda _: {"content": Liar()}, PAYLOAD),
-}  # fmt: skip
-ONCE_ASYNC = {
-    "async generator": (lambda _: {"content": agenerator(pieces())}, PAYLOAD),
-    "kept async generator": (
-        lambda _: {"content": same(AsyncPasses, agenerator(pieces()))}, PAYLOAD),
-    "pipe": (lambda _: {"content": Pipe()}, PAYLOAD),
-}  # fmt: skip
-ATTRIBUTES = {
-    "own stream": {},
-    "own stream over a file": {"_stream": io.BytesIO(b"not what is sent")},
-    "own stream over a list": {"_stream": [b"raw"]},
-    "own stream with fields": {"fields": {"a": "1"}},
+    "generator": (lambda _: generator(pieces()), PAYLOAD),
+    "iterator": (lambda _: iter(pieces()), PAYLOAD),
+    "chain": (lambda _: itertools.chain([b"head"], generator(pieces())), b"head" + PAYLOAD),
+    "kept iterator": (lambda _: same(Passes, iter(pieces())), PAYLOAD),
+    "unseekable file": (lambda _: Unseekable(), PAYLOAD),
+    "iterable with readline only": (lambda _: ReadsLines(lambda: iter(pieces())), PAYLOAD),
+    "unseekable file that tells": (lambda _: Telling(), PAYLOAD),
+    "file without seek": (lambda _: TellsOnly(), PAYLOAD),
+    "file that says it can seek": (lambda _: Liar(), PAYLOAD),
 }
+ONCE_ASYNC = {
+    "async generator": (lambda _: agenerator(pieces()), PAYLOAD),
+    "kept async generator": (lambda _: same(AsyncPasses, agenerator(pieces())), PAYLOAD),
+    "pipe": (lambda _: Pipe(), PAYLOAD),
+}
+ATTRIBUTES = [{}, {"_stream": io.BytesIO(b"not sent")}, {"_stream": [b"raw"]}, {"fields": {"a": 1}}]
 ONCE_HTTPX = {
-    "multipart of an unseekable file": (
-        lambda _: form_of(("a.bin", Unseekable())), multipart(PAYLOAD)),
-    **{name: (lambda adapter, more=more: {"stream": own_stream(adapter, **more)}, SWAPPED)
-       for name, more in ATTRIBUTES.items()},
+    "multipart": (lambda _: form_of(("a.bin", Unseekable())), multipart(PAYLOAD)),
+    **{f"own stream {n}": (lambda adapter, more=more: {"stream": own_stream(adapter, **more)}, SWAPPED)
+       for n, more in enumerate(ATTRIBUTES)},
 }  # fmt: skip
-ONCE_SYNC = {"own stream as content": (lambda adapter: {"content": own_stream(adapter)}, SWAPPED)}
-ONCE_REQUESTS = {"multipart encoder": (lambda _: {"content": encoder()}, ENCODED)}
+ONCE_SYNC = {"own stream as content": (own_stream, SWAPPED)}
+ONCE_REQUESTS = {"multipart encoder": (lambda _: encoder(), ENCODED)}
 
 
 async def test_a_consumed_body_is_not_sent_again(adapter, server):
@@ -389,14 +392,14 @@ async def test_a_consumed_body_is_not_sent_again(adapter, server):
     for name, (make, expected) in cases.items():
         path = f"/{name.replace(' ', '-')}"
         server.script(path, "503;header=X-Which:first;body=11", 200)
-        response = await put(adapter, server.url + path, **make(adapter))
+        response = await put(adapter, server, make(adapter), path=path)
         assert (response.status_code, response.headers["x-which"]) == (503, "first"), name
         assert response.content == b"0123456789a"
         assert seen(server, path) == [whole(expected)], name
         assert forbear.record_of(response).reason == "body-consumed"
         server.script(path, "close", 200)
         with pytest.raises(adapter.disconnect_error, match=own) as it:
-            await put(adapter, server.url + path, **make(adapter))
+            await put(adapter, server, make(adapter), path=path)
         assert seen(server, path) == [whole(expected)] * 2, name
         assert forbear.record_of(it.value).reason == "body-consumed"
 
@@ -412,8 +415,8 @@ async def test_an_unread_body_is_sent_after_all_once_the_connection_works(adapte
                 if event.name == "retry_scheduled":
                     server.start()
 
-            asked = {"content": make(adapter, pieces()), "options": {"on_event": [open_again]}}
-            response = await put(adapter, server.url + "/thing", method="POST", **asked)
+            body, options = make(adapter, pieces()), {"on_event": [open_again]}
+            response = await put(adapter, server, body, method="POST", **options)
             assert response.status_code == 200
             assert seen(server) == [whole(PAYLOAD)]
         assert forbear.record_of(response).retries == 1
@@ -436,13 +439,9 @@ async def test_a_body_that_only_looks_re_iterable_never_arrives_empty(adapter, s
         source = iter(pieces())
         chain = Passes(lambda: itertools.chain([b"head"], source))
         bodies.append((chain, b"head" + PAYLOAD))
-    for number, (content, first) in enumerate(bodies):
-        path = f"/{number}"
-        server.script(path, 503, 200)
-        with pytest.raises(adapter.transport_error, match="cannot be resent"):
-            await put(adapter, server.url + path, content=content)
-        assert complete(server, path) == [digest(first)]
-        assert server.executed(path) == 0
+    for number, (body, sent) in enumerate(bodies):
+        server.script(f"/{number}", 503, 200)
+        await refuse(adapter, server, body, sent, path=f"/{number}")
 
 
 async def test_a_body_that_only_looks_re_iterable_never_arrives_in_part(adapter, server):
@@ -450,8 +449,7 @@ async def test_a_body_that_only_looks_re_iterable_never_arrives_in_part(adapter,
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script("/thing", "reset-head;delay=50", 200)  # the body is on its way by then
     with pytest.raises(adapter.transport_error):
-        content = disguised(chunks, is_async=adapter.is_async)
-        await put(adapter, server.url + "/thing", content=content)
+        await put(adapter, server, disguised(chunks, is_async=adapter.is_async))
     assert set(complete(server)) <= {digest(b"".join(chunks))}
     assert server.executed() == 0
 
@@ -461,7 +459,6 @@ async def test_a_second_pass_of_other_bytes_is_not_completed(adapter, server):
     """The same length, declared beforehand, other bytes: the last of them is not sent."""
     if adapter.name == "requests":
         return  # it adds Transfer-Encoding to the length it was given
-
     passes = itertools.count(1)
 
     def rewritten():
@@ -469,11 +466,8 @@ async def test_a_second_pass_of_other_bytes_is_not_completed(adapter, server):
         yield b"end"
 
     server.script("/thing", 503, 200)
-    asked = {"content": Passes(rewritten), "headers": {"Content-Length": "1003"}}
-    with pytest.raises(adapter.transport_error, match="cannot be resent"):
-        await put(adapter, server.url + "/thing", **asked)
-    assert complete(server) == [digest(b"1" * 1_000 + b"end")]
-    assert server.executed() == 0
+    body = {"content": Passes(rewritten), "headers": {"Content-Length": "1003"}}
+    await refuse(adapter, server, body, b"1" * 1_000 + b"end")
 
 
 class Stuck(io.BytesIO):
@@ -499,7 +493,7 @@ async def test_a_file_that_moved_before_the_first_attempt_is_not_sent(adapter, s
     if adapter.name == "urllib3":
         moved = {"body_pos": len(file.read(10)) - 10}
     with pytest.raises(adapter.transport_error, match="cannot be resent") as it:
-        await put(adapter, server.url + "/thing", content=file, options={"clock": clock}, **moved)
+        await put(adapter, server, {"content": file, **moved}, clock=clock)
     assert forbear.record_of(it.value).reason == "body-consumed"
     assert (clock.sleeps, server.requests()) == ([], [])
 
@@ -536,11 +530,9 @@ async def test_a_body_that_changed_meanwhile_is_not_sent(adapter, server, file_o
     body = (make or file_of)(PAYLOAD)
     server.script("/thing", first, 200)
     changing = {"on_event": [lambda event: change(body)]}
-    with pytest.raises(adapter.transport_error, match="cannot be resent") as caught:
-        await put(adapter, server.url + "/thing", content=body, options=changing)
-    assert complete(server) == [digest(PAYLOAD)]
-    assert server.executed() == (1 if first == "close" else 0)  # "close" has executed the first
-    assert forbear.record_of(caught.value).reason == "body-consumed"
+    executed = 1 if first == "close" else 0
+    error = await refuse(adapter, server, body, PAYLOAD, executed=executed, **changing)
+    assert forbear.record_of(error).reason == "body-consumed"
 
 
 async def test_a_one_shot_body_is_sent_again_if_it_fits_the_buffer(adapter, server):
@@ -548,8 +540,8 @@ async def test_a_one_shot_body_is_sent_again_if_it_fits_the_buffer(adapter, serv
     for room, status, arrivals in ((len(PAYLOAD), 200, 3), (len(PAYLOAD) - 1, 503, 1)):
         path = f"/{room}"
         server.script(path, 503, "close", 200)
-        content, options = one_shot(adapter, pieces()), {"body_buffer": room}
-        response = await put(adapter, server.url + path, content=content, options=options)
+        body = one_shot(adapter, pieces())
+        response = await put(adapter, server, body, path=path, body_buffer=room)
         assert response.status_code == status
         assert seen(server, path) == [whole(PAYLOAD)] * arrivals
     assert forbear.record_of(response).reason == "body-consumed"
@@ -559,8 +551,7 @@ async def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(adap
     """Cut half-way: the next attempt sends the part that was kept, then the generator's rest."""
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script("/thing", "reset-head;delay=50", 200)  # the body is on its way by then
-    content, options = one_shot(adapter, chunks), {"body_buffer": 20_000_000}
-    response = await put(adapter, server.url + "/thing", content=content, options=options)
+    response = await put(adapter, server, one_shot(adapter, chunks), body_buffer=20_000_000)
     assert response.status_code == 200
     assert seen(server)[1:] == [whole(b"".join(chunks))]
 
@@ -569,11 +560,10 @@ async def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(adap
 async def test_a_buffered_file_that_cannot_seek_is_sent_again(adapter, server):
     """It serves them like generators, in httpx's multipart and requests' encoder too."""
     form = (form_of(("a.bin", Unseekable())), multipart(PAYLOAD))
-    more = {"requests": [({"content": encoder()}, ENCODED)], "urllib3": []}
-    for asked, expected in [({"content": Unseekable()}, PAYLOAD), *more.get(adapter.name, [form])]:
+    more = {"requests": [(encoder(), ENCODED)], "urllib3": []}
+    for body, expected in [(Unseekable(), PAYLOAD), *more.get(adapter.name, [form])]:
         server.script("/thing", 503, 200)
-        asked["options"] = {"body_buffer": 1_000_000}
-        assert (await put(adapter, server.url + "/thing", **asked)).status_code == 200
+        assert (await put(adapter, server, body, body_buffer=1_000_000)).status_code == 200
         assert seen(server)[-2:] == [whole(expected)] * 2
 
 
@@ -598,7 +588,7 @@ async def test_an_error_of_the_callers_own_iterator_is_the_bare_librarys(
             else:
                 urllib3.PoolManager(retries=0).request("PUT", url, body=failing(error))
         with pytest.raises(type(bare.value)) as ours:
-            await put(adapter, url, content=failing(error), options={"body_buffer": body_buffer})
+            await put(adapter, server, failing(error), body_buffer=body_buffer)
         assert type(ours.value) is type(bare.value)
         assert complete(server) == []
         assert len(forbear.record_of(ours.value).attempts) == 1
@@ -617,7 +607,7 @@ HOPS_OF_OTHERS = {
     "disguised": (lambda: disguised(pieces()), {}, False),
 }
 HOPS_AIOHTTP = {  # which itself follows none that it has consumed
-    "class": (lambda: AsyncPasses(lambda: agenerator(pieces())), {}, True),
+    "class": (afresh_async, {}, True),
     "iterator": (lambda: same(AsyncPasses, agenerator(pieces())), {}, False),
 }
 HOPS_ASYNC = HOPS_AIOHTTP | {"buffered": (lambda: agenerator(pieces()), ROOM, True)}
@@ -637,14 +627,13 @@ async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
         path = f"/{number}"
         server.script(path, f"307;executes=0;header=Location:{path}-moved")
         server.script(path + "-moved", 503, 200)
-        asked = {"content": make(), "options": options, "follow": True}
+        asked = {"path": path, "follow": True, **options}
         if arrives:
-            response = await put(adapter, server.url + path, **asked)
-            assert response.status_code == 200, name
+            assert (await put(adapter, server, make(), **asked)).status_code == 200, name
         else:
             refused = r"cannot be resent|Unable to rewind|a consumed request body"
             with pytest.raises(adapter.transport_error, match=refused):
-                await put(adapter, server.url + path, **asked)
+                await put(adapter, server, make(), **asked)
         assert complete(server, path + "-moved") == [digest(PAYLOAD)] * 2 * arrives, name
         assert complete(server, path) in ([digest(PAYLOAD)], [digest(ENCODED)]), name
 
@@ -683,12 +672,12 @@ async def test_a_body_answers_a_challenge_whole_or_not_at_all(adapter, server):
                 continue  # requests seeks in it for a digest
             path = f"/{flow}-{name.replace(' ', '-')}"
             server.script(path, CHALLENGE, 503, 200)
-            asked = {"content": make(), "options": options, "auth": auth}
+            body = {"content": make(), "auth": auth}
             if arrives:
-                assert (await put(adapter, server.url + path, **asked)).status_code == 200
+                assert (await put(adapter, server, body, path=path, **options)).status_code == 200
             else:
                 with pytest.raises(Exception, match=refused) as caught:
-                    await put(adapter, server.url + path, **asked)
+                    await put(adapter, server, body, path=path, **options)
                 names = {"StreamConsumed", "RemoteProtocolError", "ConnectionError"}
                 assert type(caught.value).__name__ in names
             assert complete(server, path) == [digest(PAYLOAD)] * (3 if arrives else 1), path
@@ -705,8 +694,8 @@ async def test_what_is_sent_after_a_redirect_is_a_body_of_its_own(adapter, serve
     ):
         server.script("/thing", "307;executes=0;header=Location:/moved")
         server.script("/moved", 200)
-        for url in (server.url + "/thing", server.url + "/moved"):
-            assert (await put(adapter, url, content=body, follow=True)).status_code == 200
+        for path in ("/thing", "/moved"):
+            assert (await put(adapter, server, body, path=path, follow=True)).status_code == 200
             change()
     sent = (PAYLOAD, PAYLOAD[100:], b"before", b"after it")
     assert complete(server, "/moved") == [*map(digest, sent)]
@@ -717,8 +706,7 @@ async def test_a_generator_does_not_follow_a_307_with_the_librarys_own_error(ada
     """httpx refuses a second pass over a generator: what users catch stays as it was."""
     server.script("/thing", "307;executes=0;header=Location:/moved")
     with pytest.raises(adapter.library.StreamConsumed):
-        content = one_shot(adapter, pieces())
-        await put(adapter, server.url + "/thing", content=content, follow=True)
+        await put(adapter, server, one_shot(adapter, pieces()), follow=True)
     assert complete(server, "/moved") == []
 
 
@@ -734,7 +722,7 @@ async def test_a_body_through_two_stacked_transports(adapter, server, quick, can
     assert seen(server) == [whole(PAYLOAD)] * (2 if can_seek else 1)
 
 
-POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
+AT_ONCE = {"policy": RetryPolicy(backoff=Fixed(0.0)), "random": lambda: 0.0}
 LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
 
 
@@ -743,18 +731,12 @@ def chunks_of(adapter, body=LARGE):
     return one_shot(adapter, [body[at : at + 65_536] for at in range(0, len(body), 65_536)])
 
 
-async def send(adapter, server, content, *, method="PUT", headers=None, **options):
-    named = {"content": content, "headers": headers, "method": method}
-    options = {"policy": POLICY, "random": lambda: 0.0, **options}
-    return await put(adapter, server.url + "/up", options=options, **named)
-
-
 async def test_an_early_no_is_the_answer(adapter, server):
     """The server has read 1,000 bytes, and says no: one request, its own answer."""
-    for count, (content, status) in enumerate(((LARGE, 413), (chunks_of(adapter), 401)), start=1):
-        server.script("/up", f"early:{status}:1000", 200)
-        assert (await send(adapter, server, content)).status_code == status
-        assert len(server.requests("/up")) == count
+    for count, (body, status) in enumerate(((LARGE, 413), (chunks_of(adapter), 401)), start=1):
+        server.script("/thing", f"early:{status}:1000", 200)
+        assert (await put(adapter, server, body, **AT_ONCE)).status_code == status
+        assert len(server.requests()) == count
 
 
 async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
@@ -763,16 +745,15 @@ async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
         (chunks_of(adapter), len(LARGE), [1000, len(LARGE)]),
         (chunks_of(adapter), 0, [1000]),
     ):
-        clock, before = FakeClock(), len(server.requests("/up"))
-        server.script("/up", "early:429:1000;retry-after=3", 200)
-        response = await send(adapter, server, content, clock=clock, body_buffer=room)
-        arrivals = server.requests("/up")[before:]
+        clock, before = FakeClock(), len(server.requests())
+        server.script("/thing", "early:429:1000;retry-after=3", 200)
+        options = {**AT_ONCE, "clock": clock, "body_buffer": room}
+        response = await put(adapter, server, content, **options)
+        arrivals = server.requests()[before:]
         if len(arrived) == 2:
             assert [arrival.body_bytes for arrival in arrivals] == arrived
-            assert response.status_code == 200
-            assert clock.sleeps == [3.0]
+            assert (response.status_code, clock.sleeps) == (200, [3.0])
             assert arrivals[1].sha256 == digest(LARGE)
         else:
-            assert response.status_code == 429
-            assert record_of(response).reason == "body-consumed"
-            assert len(arrivals) == 1
+            assert (response.status_code, len(arrivals)) == (429, 1)
+            assert forbear.record_of(response).reason == "body-consumed"
