@@ -36,6 +36,7 @@ from threading import get_ident
 from types import SimpleNamespace
 
 import httpx
+import pytest
 
 import forbear
 from forbear import CircuitBreaker, Exponential, RetryBudget, RetryGate, RetryPolicy
@@ -52,6 +53,9 @@ from .lanes.lane import run_at_once
 
 ROOT = str(Path(forbear.__file__).parent)
 UNTRACED = str(Path(ROOT) / "testing")  # the server and the clock are the test's
+needs_monitoring = pytest.mark.skipif(
+    not hasattr(sys, "monitoring"), reason="sys.monitoring needs Python 3.12"
+)
 NUMBERS = count(1)
 SIZE = 200_000
 SPINE = "loop.py"
@@ -135,26 +139,26 @@ def watched():
         monitoring.free_tool_id(tool)
 
 
-def interrupted_at_every_line(operation, folder, after):
-    """Run an operation again and again, interrupted at its first line, its second, up to its end.
+def every_line(folder, least):
+    """Context managers whose blocks are interrupted at their first line, their second, up to the end.
 
     Args:
-        operation: Begins from the same state each time.
         folder: Of forbear's; its lines count.
-        after: Called after each interruption with the place of it; asserts that all is well.
-
-    Returns:
-        How many lines were interrupted.
+        least: So many lines must be interrupted, or it was the wrong folder.
     """
-    with watched():
-        for number in range(1, 20_000):
-            injection = Injection(KeyboardInterrupt(), number, str(Path(ROOT) / folder))
-            with suppress(KeyboardInterrupt), injection.armed():
-                operation()
-            if injection.where is None:
-                return number - 1
-            after(injection.where)
-    raise AssertionError("the operation does not end")
+    for number in range(1, 20_000):
+        injection = Injection(KeyboardInterrupt(), number, str(Path(ROOT) / folder))
+        yield interrupted(injection)
+        if injection.where is None:
+            break
+    assert least < number < 19_999
+
+
+@contextmanager
+def interrupted(injection):
+    with suppress(KeyboardInterrupt), injection.armed():
+        yield
+    print(injection.where)  # the last one is of a test that fails
 
 
 @cache
@@ -255,18 +259,11 @@ CLIENTS = ("httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "requests", "urllib
 
 
 def scenario(*steps, streamed=False, within=None, prepared=None, **options):
-    """One way of a call.
-
-    Args:
-        steps: Of the server.
-        streamed: The caller reads the body.
-        within: Seconds of ``forbear.deadline`` around the call; None: none.
-        prepared: What is done with the shared parts before the call.
-        options: Of the client, in place of those that all share.
+    """One way of a call: the server's steps, whether the caller reads the body, the seconds of a
+    deadline around it, what is done before, and options in place of those that all share.
     """
-    return SimpleNamespace(
-        steps=",".join(steps), streamed=streamed, within=within, prepared=prepared, options=options
-    )
+    way = {"steps": ",".join(steps), "streamed": streamed, "within": within, "prepared": prepared}
+    return SimpleNamespace(**way, options=options)
 
 
 def opened(shared, origin):
@@ -355,7 +352,6 @@ class Shared:
         self.port = self.client.transport.port
 
     def call(self, steps, *, streamed=False, within=None):
-        """Call by new steps; return the answer and the path it was asked for at."""
         path = f"/s/{next(NUMBERS)}"
         self.paths.append(path)
         with nullcontext() if within is None else forbear.deadline(within, clock=self.clock):

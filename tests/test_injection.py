@@ -7,11 +7,19 @@ import pytest
 
 from forbear.testing import FaultServer
 
-from .injection import CLIENTS, inject, new_numbers, numbers, scenarios_of, watched
+from .injection import (
+    CLIENTS,
+    inject,
+    needs_monitoring,
+    new_numbers,
+    numbers,
+    scenarios_of,
+    watched,
+)
 
 # An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
 pytestmark = [
-    pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring needs Python 3.12"),
+    needs_monitoring,
     *map(pytest.mark.filterwarnings, (
         "ignore:coroutine:RuntimeWarning", "ignore::ResourceWarning",
         "ignore::pytest.PytestUnraisableExceptionWarning",

@@ -1,7 +1,6 @@
 """Shared state under interruption: a KeyboardInterrupt at any line leaves it usable.
 
-Each test says how a state begins, what is interrupted at every line, each time from the beginning,
-and what must hold of that state afterwards.
+Each test begins anew for each line of its inner block, which is interrupted there.
 """
 
 import pytest
@@ -10,13 +9,14 @@ from forbear import CircuitBreaker, ConcurrencyLimit, Origins, Pacing, RetryBudg
 from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
 from forbear.addons.cooldown import Cooldown
-from forbear.addons.lease import LeasedBudget
 from forbear.addons.pacing import Turn
 from forbear.core.headers.quota import Quota
 from forbear.limits.health import TOKENS
 
-from ..injection import interrupted_at_every_line
+from ..injection import every_line, needs_monitoring, watched
+from .test_lease import Asking
 
+pytestmark = needs_monitoring
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired
@@ -31,19 +31,10 @@ def succeed(breaker, now, permit=0):
     breaker.record(A, failed=False, sent_at=now, now=now, permit=permit)
 
 
-def interrupted(begin, operate, check, least, folder="addons"):
-    """``begin`` returns what the two others take; at least so many lines are interrupted."""
-    state = [begin()]
-
-    def after(where):
-        try:
-            check(*state[0])
-        except AssertionError as error:
-            error.add_note(where)
-            raise
-        state[0] = begin()
-
-    assert interrupted_at_every_line(lambda: operate(*state[0]), folder, after) > least
+@pytest.fixture(autouse=True)
+def lines_are_watched():
+    with watched():
+        yield
 
 
 def is_free(shared):
@@ -55,7 +46,6 @@ def is_free(shared):
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_breaker_can_open_and_close_again(steps, rate):
     """Interrupted while it opens, probes, opens again, probes, closes or forgets."""
-    numbers = {"failure_rate": rate, "minimum_calls": 2, "open_for": 1.0}
 
     def one_round(breaker, now):
         yield fail(breaker, now)
@@ -65,20 +55,18 @@ def test_a_breaker_can_open_and_close_again(steps, rate):
         yield breaker.release(A, breaker.admit(A, now + 10).permit)
         yield fail(breaker, now + 5_000, B)  # all others are forgotten by then
 
-    def begin():
-        breaker = CircuitBreaker(2, **numbers)
+    for line in every_line("addons", 5):
+        breaker = CircuitBreaker(2, failure_rate=rate, minimum_calls=2, open_for=1.0)
         rounds = one_round(breaker, NOW)
         for _ in range(steps - 1):
             next(rounds)
-        return breaker, rounds
-
-    def check(breaker, rounds):
-        now = LATER
-        for _ in range(4):
+        with line:
+            next(rounds)
+        for now in (LATER, LATER + 1_000, LATER + 2_000, LATER + 3_000):
             admission = breaker.admit(A, now)
             assert admission.refused_for == 0
             succeed(breaker, now, admission.permit)
-            now += 1_000
+        now = LATER + 4_000
         assert breaker.state(A, now) is CLOSED
         for _ in range(2):
             fail(breaker, now)
@@ -86,39 +74,30 @@ def test_a_breaker_can_open_and_close_again(steps, rate):
         assert breaker.states(now) == {A: OPEN}
         assert repr(breaker) == "<CircuitBreaker 1 open>"
 
-    interrupted(begin, lambda breaker, rounds: next(rounds), check, 5)
-
 
 def test_a_gate_knows_who_is_awake(monkeypatch):
     """Interrupted while it remembers an origin, forgets the oldest or fades."""
     monkeypatch.setattr("forbear.limits.gate.MOST_ORIGINS", 4)
-
-    def begin():
-        gate = RetryGate()
+    for line in every_line("limits/gate.py", 50):
+        gate, place = RetryGate(), None
         for number in range(4):
             gate.bad(f"http://{number}:80", NOW, NOW, 1.0)
-        return gate, []
-
-    def operate(gate, places):
-        gate.bad(A, NOW, NOW, 1.0)
-        gate.bad(A, NOW + 1, NOW + 1, 3.0, NOW, is_timeout=True)
-        place = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
-        places.append(place)
-        gate.good(A, NOW + 2, retry=True)
-        gate.turn(place, NOW + 20, lambda: 0.0)
-        gate.drop(place)
-        gate.begin(A, NOW + 700)  # those that have not failed for ten minutes fade
-
-    def check(gate, places):
+        with line:
+            gate.bad(A, NOW, NOW, 1.0)
+            gate.bad(A, NOW + 1, NOW + 1, 3.0, NOW, is_timeout=True)
+            place = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
+            gate.good(A, NOW + 2, retry=True)
+            gate.turn(place, NOW + 20, lambda: 0.0)
+            gate.drop(place)
+            gate.begin(A, NOW + 700)  # those that have not failed for ten minutes fade
         assert is_free(gate)
-        for place in places:
+        if place is not None:
             gate.drop(place)
         assert gate.held() == 0
         assert len(gate._origins) <= 4
         for origin, health in gate._awake.items():
             assert gate._origins[origin] is health
-        awake = [one for one in gate._origins.values() if one.tokens < TOKENS]
-        assert not gate.quiet or not awake
+        assert not gate.quiet or all(one.tokens >= TOKENS for one in gate._origins.values())
         gate.bad(B, LATER, LATER, 3.0)
         assert not gate.is_healthy(B)
         assert gate.unhealthy() == 1
@@ -126,30 +105,26 @@ def test_a_gate_knows_who_is_awake(monkeypatch):
             gate.good(B, LATER, retry=False)
         assert gate.quiet
 
-    interrupted(begin, operate, check, 50, "limits/gate.py")
-
 
 @pytest.mark.slow
 def test_a_gate_counts_whom_it_holds():
     """Interrupted while it holds calls, lets them go, drops them or takes them back."""
-
-    def operate(gate, places):
-        for number in range(2):
-            origin = f"http://{number}:80"
-            for _ in range(3):
-                gate.bad(origin, NOW, sent_at=NOW, weight=1.0)
-            for _ in range(3):
-                places.append(gate.hold(origin, NOW, ready_at=NOW, until=NOW + 10))
-            gate.begin(origin, NOW)
-            for _ in range(8):
-                gate.good(origin, NOW, retry=False)
-            for place in places[-3:]:
-                gate.turn(place, NOW + 1, lambda: 0.0)
-            gate.hold_again(places[-3])
-            for place in places[-3:]:
-                gate.drop(place)
-
-    def check(gate, places):
+    for line in every_line("limits", 50):
+        gate, places = RetryGate(), []
+        with line:
+            for origin in ("http://0:80", "http://1:80"):
+                for _ in range(3):
+                    gate.bad(origin, NOW, sent_at=NOW, weight=1.0)
+                for _ in range(3):
+                    places.append(gate.hold(origin, NOW, ready_at=NOW, until=NOW + 10))
+                gate.begin(origin, NOW)
+                for _ in range(8):
+                    gate.good(origin, NOW, retry=False)
+                for place in places[-3:]:
+                    gate.turn(place, NOW + 1, lambda: 0.0)
+                gate.hold_again(places[-3])
+                for place in places[-3:]:
+                    gate.drop(place)
         for place in places:
             gate.drop(place)
         # A call that was interrupted while it took its place is forgotten when its patience ends.
@@ -166,26 +141,19 @@ def test_a_gate_counts_whom_it_holds():
         assert gate.quiet
         assert repr(gate) == "<RetryGate healthy>"
 
-    interrupted(lambda: (RetryGate(), []), operate, check, 50, "limits")
-
 
 def test_a_budget_never_has_more_than_it_had():
     """Interrupted while it is paid from, filled or refunded; time fills it again."""
-
-    def begin():
+    for line in every_line("addons", 40):
         budget = RetryBudget(ratio=0.1, floor_per_second=1, burst=4)
         for _ in range(3):
             budget.spend(A, 1, NOW)
-        return (budget,)
-
-    def operate(budget):
-        budget.spend(B, 1, NOW)
-        budget.deposit(A, NOW)
-        budget.spend(A, 1, NOW)
-        budget.refund(A, 1)
-        budget.deposit(B, NOW + 1)
-
-    def check(budget):
+        with line:
+            budget.spend(B, 1, NOW)
+            budget.deposit(A, NOW)
+            budget.spend(A, 1, NOW)
+            budget.refund(A, 1)
+            budget.deposit(B, NOW + 1)
         assert budget.tokens(A, NOW) <= 1.1 + 1e-9
         assert budget.spend(A, 4, LATER)
         assert not budget.spend(A, 1, LATER)
@@ -193,24 +161,20 @@ def test_a_budget_never_has_more_than_it_had():
         budget.deposit(A, LATER + LATER)
         assert budget.quiet
 
-    interrupted(begin, operate, check, 40)
-
 
 def test_no_slot_is_lost_or_given_twice():
     """Interrupted while slots are taken, waited for, lost to a throttle, given back or granted."""
-
-    def operate(limit, slots):
-        for _ in range(6):
-            slot = Slot(limit, A, NOW)
-            slots.append(slot)  # as a call's notes have it before it is taken
-            limit.enter(slot, A, NOW)
-        limit.ask(slots[-1], NOW + 1)
-        limit.throttled(slots[0], NOW, NOW + 1)
-        for slot in slots[:3]:
-            slot.free()
-        limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
-
-    def check(limit, slots):
+    for line in every_line("addons/concurrency.py", 80):
+        limit, slots = ConcurrencyLimit(4, start=4), []
+        with line:
+            for _ in range(6):
+                slots.append(Slot(limit, A, NOW))  # as a call's notes have it before it is taken
+                limit.enter(slots[-1], A, NOW)
+            limit.ask(slots[-1], NOW + 1)
+            limit.throttled(slots[0], NOW, NOW + 1)
+            for slot in slots[:3]:
+                slot.free()
+            limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
         assert is_free(limit)
         for slot in slots:
             slot.free()
@@ -218,112 +182,79 @@ def test_no_slot_is_lost_or_given_twice():
         assert scope is None or not (scope.taken or scope.waiting)
         assert limit.enter(Slot(limit, A, LATER), A, LATER)
 
-    begin = lambda: (ConcurrencyLimit(4, start=4), [])  # noqa: E731
-    interrupted(begin, operate, check, 80, "addons/concurrency.py")
-
 
 def test_nobody_is_paced_for_ever():
     """Interrupted while quotas are learned, calls wait, go and end."""
-
-    def operate(pacing, turns):
-        pacing.learn(A, [Quota("requests", 2, 10, 100, 10)], NOW, NOW)
-        for number in range(4):
-            turn = Turn(NOW + number)
-            turns.append(turn)
-            pacing.turn(turn, A, 60.0, NOW + number)
-        pacing.end(turns[0])
-        pacing.learn(A, [Quota("requests", 0, 5, 100, 10)], NOW + 4, NOW + 5)
-
-    def check(pacing, turns):
+    for line in every_line("addons/pacing.py", 50):
+        pacing, turns = Pacing(), []
+        with line:
+            pacing.learn(A, [Quota("requests", 2, 10, 100, 10)], NOW, NOW)
+            for number in range(4):
+                turns.append(Turn(NOW + number))
+                pacing.turn(turns[-1], A, 60.0, NOW + number)
+            pacing.end(turns[0])
+            pacing.learn(A, [Quota("requests", 0, 5, 100, 10)], NOW + 4, NOW + 5)
         assert is_free(pacing)
         for turn in turns:
             pacing.end(turn)
         assert pacing.waiting() == 0
         assert pacing.turn(Turn(LATER), A, 60.0, LATER) == 0
 
-    interrupted(lambda: (Pacing(), []), operate, check, 50, "addons/pacing.py")
-
 
 def test_a_cooldown_goes_on_holding_and_ends():
-    def begin():
+    for line in every_line("addons", 20):
         cooldown = Cooldown("all", lambda: 0.0)
         cooldown.begin(A, b"", 5, NOW)
-        return (cooldown,)
-
-    def operate(cooldown):
-        cooldown.begin(A, b"", 8, NOW)
-        cooldown.left(A, b"", NOW)
-        cooldown.queue(A, b"", NOW)
-        cooldown.begin(B, b"", 5, NOW)
-
-    def check(cooldown):
+        with line:
+            cooldown.begin(A, b"", 8, NOW)
+            cooldown.left(A, b"", NOW)
+            cooldown.queue(A, b"", NOW)
+            cooldown.begin(B, b"", 5, NOW)
         assert 5 <= cooldown.left(A, b"", NOW) <= 8
         assert cooldown.left(A, b"", LATER) == 0
         assert cooldown.is_idle
         cooldown.begin(A, b"", 5, LATER)
         assert cooldown.left(A, b"", LATER) == 5
 
-    interrupted(begin, operate, check, 20)
 
-
-class Leased(LeasedBudget):
-    def __init__(self):
-        local = RetryBudget(ratio=0, floor_per_second=0, burst=2)
-        super().__init__(hinted_cost=0.25, scope="origin", fallback=local, random=lambda: 0.5)
-        self.asked = []
-
-    def renew_soon(self, scope, now):
-        self.asked.append(scope)
-
-    def renewed(self, scope, size):
-        report = self.borrow(scope)
-        if report is not None:
-            self.lend(report, size, 1)
+def renewed(leased, scope, size):
+    report = leased.borrow(scope)
+    if report is not None:
+        leased.lend(report, size, 1)
 
 
 def test_a_lease_is_kept_or_given_back():
     """Nothing is spent that was not lent or is not owed, and a new lease can be had."""
-
-    def begin():
-        leased = Leased()
+    for line in every_line("addons", 60):
+        leased = Asking(ratio=0)
         leased.spend(A, 1, NOW)
-        leased.renewed(A, 6)
-        return (leased,)
-
-    def operate(leased):
-        leased.spend(A, 1, NOW)
-        leased.refund(A, 1)
-        leased.deposit(A, NOW)
-        leased.spend(B, 1, NOW)
-        report = leased.borrow(B)
-        assert report is not None
-        leased.refuse(report)
-        leased.spend(B, 1, NOW + 1)
-        leased.refund(B, 1)
-        leased.renewed(B, 5)
-
-    def check(leased):
+        renewed(leased, A, 6)
+        with line:
+            leased.spend(A, 1, NOW)
+            leased.refund(A, 1)
+            leased.deposit(A, NOW)
+            leased.spend(B, 1, NOW)
+            leased.refuse(leased.borrow(B))
+            leased.spend(B, 1, NOW + 1)
+            leased.refund(B, 1)
+            renewed(leased, B, 5)
         assert 4 <= leased.tokens(A, NOW) <= 5
         assert leased.tokens(B, NOW + 1) <= 5
         leased.asked.clear()
         for scope in (A, B):
             leased.spend(scope, 1, LATER)
-            leased.renewed(scope, 5)
+            renewed(leased, scope, 5)
             assert 3 <= leased.tokens(scope, LATER) <= 5
         assert leased.asked == [A, B]
 
-    interrupted(begin, operate, check, 60)
-
 
 def test_origins_rest_and_wake():
-    def operate(origins):
-        origins.rest(A, 5, NOW, longest_wait=60)
-        origins.first(A, NOW, lambda origin, now: 0.0)
-
-    def check(origins):
+    for line in every_line("addons", 10):
+        origins = Origins([A, B])
+        with line:
+            origins.rest(A, 5, NOW, longest_wait=60)
+            origins.first(A, NOW, lambda origin, now: 0.0)
         origins.rest(A, 5, LATER, longest_wait=60)
         assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0)
         assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0)
         assert origins.quiet
-
-    interrupted(lambda: (Origins([A, B]),), operate, check, 10)
