@@ -18,11 +18,15 @@ from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, te
 from .core.feature_checks import check_is
 from .core.headers.structured import string_item
 from .core.origins import origin_from
+from .core.request import FIRST_SENT, key_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
+
+    from .core.headers.fields import Line
+    from .core.request import Request
 
 
 __all__ = ["generate", "parse", "serialize"]
@@ -279,3 +283,36 @@ def check(value: object) -> IdempotencyKeys:
     """Check the option ``idempotency``."""
     code = 'IdempotencyKeys(origins=["https://api.example.com"])'
     return check_is("idempotency", value, IdempotencyKeys, "IdempotencyKeys(), or None", code)
+
+
+# The methods a key is generated for, those that the draft names (§1). Most others are idempotent.
+GENERATED_FOR = frozenset({"POST", "PATCH"})
+
+
+def first_lines(keys: IdempotencyKeys, request: Request, utc_now: float) -> list[tuple[str, str]]:
+    """Return the header lines of a fresh key, if the request gets one. (K7)"""
+    if (
+        not keys.generate
+        or request.method not in GENERATED_FOR
+        or not keys.covers(request.origin)
+        or names_a_key(request.header_lines(), keys.recognised)
+    ):
+        return []
+    key = serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
+    if keys.header.lower() != "repeatability-request-id":
+        return [(keys.header, key)]
+    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and retries keep the date of the
+    # first attempt.
+    from email.utils import formatdate
+
+    return [(keys.header, key), ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))]
+
+
+def names_a_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
+    """Return whether any header is meant as a key, so that none may be generated.
+
+    Wider than ``carries_key``: two lines, or half of an OASIS pair, are no key to rely on, but they
+    are the caller's, and a further key would only add an ambiguity. Empty lines count as absent.
+    """
+    lines = key_lines(headers, extra)
+    return bool(lines) and any(name != FIRST_SENT and any(values) for name, values in lines.items())

@@ -13,8 +13,16 @@ import pytest
 
 from forbear import idempotency
 from forbear.core.headers.structured import parse_item
-from forbear.core.request import GENERATED_FOR, RECOGNISED, carries_key, names_a_key
-from forbear.idempotency import PROFILES, STYLES, check_profile, parse, serialize
+from forbear.core.request import RECOGNISED, carries_key
+from forbear.idempotency import (
+    GENERATED_FOR,
+    PROFILES,
+    STYLES,
+    check_profile,
+    names_a_key,
+    parse,
+    serialize,
+)
 
 CORPUS = json.loads((Path(__file__).parents[1] / "corpus/idempotency_keys.json").read_text("utf-8"))
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core.checks import shown, to_install
+
+if TYPE_CHECKING:
+    from ..core.request import Request
 
 
 def check(contact: str) -> str:
@@ -23,3 +28,9 @@ def check(contact: str) -> str:
     address: str | None = found.ascii_email
     assert address is not None
     return address
+
+
+def first_lines(address: str, request: Request, utc_now: float) -> list[tuple[str, str]]:
+    """Return the header line of a call, unless the caller has written one."""
+    written = any(name.lower() in ("from", b"from") for name, _ in request.header_lines())
+    return [] if written else [("From", address)]

@@ -138,17 +138,14 @@ def scope_of(scope: Scope, request: Request) -> str:
     return str.__str__(found)  # a subclass's own __eq__ would run while a lock is held
 
 
-# The methods a key is generated for, those that the draft names (§1). Most others are idempotent.
-GENERATED_FOR = frozenset({"POST", "PATCH"})
-
 _DRAFT = "idempotency-key"
 _REPEATABILITY = "repeatability-request-id"
-_FIRST_SENT = "repeatability-first-sent"  # accompanies a key, is none itself
+FIRST_SENT = "repeatability-first-sent"  # accompanies a key, is none itself
 
 # Header names, in lower case, whose value is a key. Trace ids (X-Request-Id, traceparent) are
 # none: no server promises that a second request with the same id is not executed again.
 RECOGNISED = frozenset({_DRAFT, _REPEATABILITY, "x-idempotency-key", "paypal-request-id"})
-KEY_LINES = RECOGNISED | {_FIRST_SENT}
+KEY_LINES = RECOGNISED | {FIRST_SENT}
 
 
 def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
@@ -165,28 +162,16 @@ def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) ->
         extra: Lower-case names of further headers that hold a key on a single line. A name that has
             a rule of its own above keeps that rule.
     """
-    lines = _key_lines(headers, extra)
+    lines = key_lines(headers, extra)
     single = {name for name, values in lines.items() if len(values) == 1 and values[0]}
-    if _FIRST_SENT in single:
-        single.remove(_FIRST_SENT)
+    if FIRST_SENT in single:
+        single.remove(FIRST_SENT)
     else:
         single.discard(_REPEATABILITY)
     return bool(single)
 
 
-def names_a_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
-    """Return whether any header is meant as a key, so that none may be generated.
-
-    Wider than ``carries_key``: two lines, or half of an OASIS pair, are no key to rely on, but they
-    are the caller's, and a further key would only add an ambiguity. Empty lines count as absent.
-    """
-    lines = _key_lines(headers, extra)
-    return bool(lines) and any(
-        name != _FIRST_SENT and any(values) for name, values in lines.items()
-    )
-
-
-def _key_lines(headers: Iterable[Line], extra: frozenset[str]) -> Found:
+def key_lines(headers: Iterable[Line], extra: frozenset[str]) -> Found:
     """The trimmed values of the headers that may hold a key; "" for one that is empty."""
     found = collect(headers, _names(extra))
     if _DRAFT in found:  # its syntax writes the empty String as "", with or without parameters
@@ -204,4 +189,4 @@ def is_empty_item(field_value: str) -> bool:
 
 @cache
 def _names(extra: frozenset[str]) -> Names:
-    return Names(RECOGNISED | {_FIRST_SENT} | extra)
+    return Names(RECOGNISED | {FIRST_SENT} | extra)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..core.policy_fields import PolicyFields
 
 
+# Envoy's header for the milliseconds in which the sender expects the response.
+EXPECTED = "x-envoy-expected-rq-timeout-ms"
+
+
 class Incoming:
     """The request that is being answered: what it sets for calls made for it, what came of them.
 
@@ -54,6 +58,12 @@ class Incoming:
         self.clock = clock
         self.announces_deadline = announces_deadline
         self.gave_up = False
+
+    def lines(self, left: float) -> list[tuple[str, str]]:
+        """Return the header lines of an attempt for which so many seconds are left."""
+        if not self.announces_deadline:
+            return []
+        return [(EXPECTED, str(max(1, int(left * 1000))))]  # 0 would mean no limit
 
     def note_end(self, attempts: int, reason: Reason) -> None:
         """A call made for it has ended without success, after so many attempts."""

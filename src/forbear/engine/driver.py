@@ -148,10 +148,9 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
     """
     if call.rest is None:
         conclude(port, call, response)
-        if call.stop is not None and port.settings.stop_outer_retries:
-            from .prepare import stop_outer
-
-            stop_outer(port, call, response)
+        if call.stop is not None and call.policy is not OFF:
+            for give in port.settings.last_lines:
+                port.add_headers(response, give(call))
         port.note_hop(call, response)
         if wants_status_error(call):
             body = await discard(port, call, response)

@@ -22,7 +22,7 @@ from ..core.checks import check_bool, check_duration, shown, suggesting
 from ..core.headers.fields import Names, collect, is_digits
 from .blocks import Block
 from .clock import SYSTEM_CLOCK, Clock
-from .context import CallContext, Incoming, converted
+from .context import EXPECTED, CallContext, Incoming, converted
 from .outer import retries_above
 
 TYPE_CHECKING = False
@@ -110,9 +110,6 @@ def with_mark(lines: list[tuple[T, T]], name: T, value: T) -> list[tuple[T, T]]:
     if any(found.lower() == name for found, _ in lines):
         return lines
     return [*lines, (name, value)]
-
-
-EXPECTED = "x-envoy-expected-rq-timeout-ms"
 
 
 def seconds_for(lines: Iterable[Line]) -> float:

@@ -44,7 +44,7 @@ def check_options(
         )
     for option, name in addons.items():
         value = given[option]
-        if defaults[option] is True:  # a switch
+        if isinstance(defaults[option], bool):  # a switch
             check_bool(option, value)
         elif value is not None and value is not defaults[option]:
             module = import_module(f"forbear.{name}")
@@ -92,8 +92,6 @@ def check_plain(given: dict[str, Any]) -> None:
         size = given[option]
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(size)}")
-    for option in ("announce_attempts", "stop_outer_retries"):
-        check_bool(option, given[option])
 
 
 def is_async(function: object) -> bool:

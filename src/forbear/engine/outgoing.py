@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.policy import RetryPolicy
 
-    Lines = list[tuple[str, str]]
-
 
 class Outgoing:
     """The request that is sent, and the rules that hold for it.
@@ -26,7 +24,7 @@ class Outgoing:
         reads_until: The end of a ``forbear.deadline``, which limits reading the response body too;
             infinite if there is none.
         guard: Around a body that is not plain bytes.
-        key: Header lines of a generated idempotency key.
+        lines: Header lines that add-ons have given the call.
         hop: What an earlier hop of a redirected call has left.
         announced: Names of the headers that this attempt alone carries.
         cookie: The ``Cookie`` of the next attempt, "" for none: a failed response has changed the
@@ -35,7 +33,7 @@ class Outgoing:
 
     # Without defaults of the class, each of which would be read in four times the time.
     __slots__ = (
-        "announced", "cookie", "deadline_at", "guard", "hop", "key", "policy", "pristine",
+        "announced", "cookie", "deadline_at", "guard", "hop", "lines", "policy", "pristine",
         "reads_until", "request", "timeouts",
     )  # fmt: skip
 
@@ -45,14 +43,14 @@ class Outgoing:
         policy: RetryPolicy,
         deadline_at: float,
         guard: Any = None,
-        key: Lines | tuple[()] = (),
+        lines: Sequence[tuple[str, str]] = (),
         hop: Hop | None = None,
     ) -> None:
         self.request = self.pristine = request
         self.policy = policy
         self.deadline_at = deadline_at
         self.guard = guard
-        self.key = key
+        self.lines = lines
         self.hop = hop
         self.reads_until = inf
         self.timeouts: Any = None
@@ -63,12 +61,12 @@ class Outgoing:
 class Hop:
     """The part of a redirected call that its hops hand on."""
 
-    __slots__ = ("deadline_at", "guard", "key", "key_origin", "retries_used")
+    __slots__ = ("deadline_at", "guard", "lines", "origin", "retries_used")
 
     def __init__(self, call: Call) -> None:
         outgoing: Outgoing | None = call.outgoing
         self.retries_used = max(0, call.attempts - 1)
         self.deadline_at = call.deadline_at
-        self.key = () if outgoing is None else outgoing.key
-        self.key_origin = call.request.origin
+        self.lines = () if outgoing is None else outgoing.lines
+        self.origin = call.request.origin
         self.guard = call.guard

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import PREPARED_FOR
 from ..core.headers.fields import as_text
-from ..core.request import GENERATED_FOR, names_a_key
 from . import current
 from .outgoing import Hop, Outgoing
 from .settings import OFF, policy_and_deadline
@@ -23,81 +22,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..core.call import Call
-    from ..core.request import Request
-    from ..idempotency import IdempotencyKeys
     from .context import CallContext
     from .guards import Readings
-    from .port import Copying, Port, Response, Sent, Source, Url
-    from .settings import Settings
-
-    Lines = list[tuple[str, str]]
-
-ATTEMPT = "Retry-Attempt"
-# Headers by which SDKs let the server stop their retries: those made by Stainless, and stripe.
-STOPPING = ("x-should-retry", "stripe-should-retry")
+    from .port import Copying, Sent, Source, Url
+    from .settings import Lines, Settings
 
 
-def key_lines(settings: Settings, request: Request) -> Lines:
-    """Return the header lines of a generated key, if the request gets one. (K7)"""
-    keys = settings.idempotency
-    if (
-        keys is None
-        or not keys.generate
-        or request.method not in GENERATED_FOR
-        or not keys.covers(request.origin)
-        or names_a_key(request.header_lines(), keys.recognised)
-    ):
-        return []
-    return new_key(keys, settings.clock.time())
+def lines_of_call(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines:
+    """Return what add-ons give the request of a call; a redirect to its own origin keeps that."""
+    view, now = port.view_of(source), port.settings.clock.time()
+    lines = [line for give in port.settings.first_lines for line in give(view, now)]
+    if hop is not None and hop.origin == view.origin:
+        kept = dict(hop.lines)
+        lines = [(name, kept.get(name, value)) for name, value in lines]
+    return lines
 
 
-def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
-    """The header lines of a fresh key, the same for all attempts of a call."""
-    from ..idempotency import generate, serialize  # loaded with the first key
-
-    key = serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
-    if keys.header.lower() != "repeatability-request-id":
-        return [(keys.header, key)]
-    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and retries keep the date of the
-    # first attempt.
-    from email.utils import formatdate
-
-    return [(keys.header, key), ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))]
-
-
-def names_of(headers: Iterable[str | bytes]) -> set[str]:
-    """The lower-case names of a request's headers."""
-    return {as_text(name).lower() for name in headers}
-
-
-def announced(
+def lines_of_attempt(
     settings: Settings,
     context: CallContext | None,
     attempt: int,
     deadline_at: float,
     headers: Iterable[str | bytes],
 ) -> Lines:
-    """Return headers of the next attempt alone: its number, and the time that is left for it.
-
-    One of these names among the caller's own ``headers`` stays.
-    """
-    written = names_of(headers)
+    """Return headers of the next attempt alone; one that the caller has written stays."""
     incoming = None if context is None else context.incoming
-    lines: Lines = []
-    if settings.announce_attempts and ATTEMPT.lower() not in written:
-        if attempt > 1:
-            lines.append((ATTEMPT, str(attempt)))
-        elif incoming is not None and incoming.retries:  # the same work was requested before
-            lines.append((ATTEMPT, str(incoming.retries + 1)))
-    announces = incoming is not None and incoming.announces_deadline
-    if announces and deadline_at != inf:
-        from .incoming import EXPECTED
-
-        if EXPECTED.lower() in written:
-            return lines
-        left = deadline_at - settings.clock.monotonic()
-        lines.append((EXPECTED, str(max(1, int(left * 1000)))))  # 0 would mean no limit
-    return lines
+    lines = [line for give in settings.attempt_lines for line in give(incoming, attempt)]
+    if incoming is not None and deadline_at != inf:
+        lines += incoming.lines(deadline_at - settings.clock.monotonic())
+    written = {as_text(name).lower() for name in headers} if lines else set()
+    return [line for line in lines if line[0].lower() not in written]
 
 
 def next_lines(settings: Settings, call: Call) -> Lines:
@@ -105,13 +59,7 @@ def next_lines(settings: Settings, call: Call) -> Lines:
     if call.policy is OFF:
         return []
     attempt, written = call.attempts + 1 if call.history else 1, call.request.original.headers
-    return announced(settings, call.context, attempt, call.deadline_at, written)
-
-
-def stop_outer(port: Port[Response], call: Call, response: Response) -> None:
-    """Mark a response for an outer SDK, so that it does not retry a call that gave up."""
-    if call.policy is not OFF:
-        port.add_headers(response, dict.fromkeys(STOPPING, "false"))
+    return lines_of_attempt(settings, call.context, attempt, call.deadline_at, written)
 
 
 def outgoing_for(
@@ -137,18 +85,16 @@ def outgoing_for(
     if hop is not None:
         deadline_at = min(hop.deadline_at, deadline_at)
     guard: Readings | None = None
-    key: Lines | tuple[()] = ()
+    lines: Lines = []
     if policy is not OFF:
         if body is not None:
             guard = port.guard_of(request, body, hop)
-        if settings.makes_keys:
-            key = key_of(port, source, hop)
-        if settings.contact is not None and "from" not in names_of(request.headers):
-            request = port.copied(request, [("From", settings.contact)])
+        if settings.first_lines:
+            lines = lines_of_call(port, source, hop)
     is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-    if key or guard is not None:
-        request = port.copied(request, key or None)
-    outgoing = Outgoing(request, policy, deadline_at, guard, key, hop)
+    if lines or guard is not None:
+        request = port.copied(request, lines or None)
+    outgoing = Outgoing(request, policy, deadline_at, guard, lines, hop)
     if guard is not None:
         setattr(request, port.body_name, guard.outgoing)
         if is_bounded:
@@ -159,7 +105,7 @@ def outgoing_for(
         if outgoing.timeouts is not None:
             outgoing.reads_until = context.deadline_on(settings.clock, started_at)
         if context.incoming is not None and policy is not OFF:
-            lines = announced(settings, context, 1, deadline_at, request.headers)
+            lines = lines_of_attempt(settings, context, 1, deadline_at, request.headers)
             if lines:
                 outgoing.announced = [name for name, _ in lines]
                 outgoing.request = port.copied(request, lines)
@@ -169,15 +115,6 @@ def outgoing_for(
 def limit(settings: Settings, guard: Readings, deadline_at: float) -> None:
     """Let the guard send no part of its body after the deadline."""
     guard.clock, guard.deadline_at = settings.clock, deadline_at
-
-
-def key_of(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines | tuple[()]:
-    """Return the lines of the request's key; a redirect to its own origin keeps its key."""
-    view = port.view_of(source)
-    key = key_lines(port.settings, view)
-    if key and hop is not None and hop.key and hop.key_origin == view.origin:
-        return hop.key
-    return key
 
 
 def outgoing_of(port: Copying[Source, Sent, Url], call: Call) -> Outgoing:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from math import inf
 from random import random as system_random
@@ -25,10 +26,12 @@ from .log import Events
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..core.call import Limit
-    from ..idempotency import IdempotencyKeys
+    from ..core.call import Call, Limit
+    from ..core.request import Request
     from .clock import Clock
     from .context import CallContext
+
+    Lines = list[tuple[str, str]]
 
 # Options that are an add-on's: the module, which has ``check`` of the value, and ``limits`` if it
 # has any. They are asked in this order: when and where, then whether. What takes something stands
@@ -49,6 +52,8 @@ ADDONS = {
     "contact": "addons.contact",
     "retry_if": "addons.inspection",
     "before_attempt": "addons.hooks",
+    "announce_attempts": "addons.announce",
+    "stop_outer_retries": "addons.stop_outer",
     "resume": "addons.resume",
 }
 DEFAULTS: dict[str, object] = {
@@ -119,7 +124,9 @@ class Settings:
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
-        makes_keys: A request may get an idempotency key of ours.
+        first_lines: Functions of add-ons that return header lines for all attempts of a call.
+        attempt_lines: Functions of add-ons that return header lines for one attempt alone.
+        last_lines: Functions of add-ons that return header lines for the response that is final.
         total_timeout: The policy's, in seconds; infinite if there is none.
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
@@ -163,8 +170,7 @@ class Settings:
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = Sleeper(self.clock)
         self.has_random = given["random"] is not None
-        self.idempotency: IdempotencyKeys | None = given.get("idempotency")
-        keys = self.idempotency
+        keys = given.get("idempotency")
         self.key_names = frozenset() if keys is None else keys.recognised
         self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
         self.retry_if: Callable[[Any], object] | None = given.get("retry_if")
@@ -173,14 +179,19 @@ class Settings:
         self.prefetch: int = given["prefetch"]
         self.resume: bool = given.get("resume", False)
         self.event_streams: Any = given.get("event_streams")
-        self.announce_attempts: bool = given["announce_attempts"]
-        self.stop_outer_retries: bool = given["stop_outer_retries"]
-        self.contact: str | None = given.get("contact")
         self.name: str = given["name"]
         if given["gate"] is ...:
             given["gate"] = RetryGate()
-        asked = map(addon, asked_for(given))
-        self.judges = [module.judge for module in asked if hasattr(module, "judge")]
+        asked = [(addon(option), given[option]) for option in asked_for(given)]
+        self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
+
+        def of_addons(name: str) -> list[Any]:
+            found = ((getattr(module, name, None), value) for module, value in asked)
+            return [partial(function, value) for function, value in found if function]
+
+        self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
+        self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
+        self.last_lines: list[Callable[[Call], Mapping[str, str]]] = of_addons("last_lines")
         # Loaded with the first body that is handed over open.
         self.finishers = [name for name in ADDONS if name == "resume"]
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
@@ -193,8 +204,7 @@ class Settings:
             limit.events = self.events
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
-        self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)
-        self.makes_keys = keys is not None and keys.generate
+        self.sends_alike = not (self.before_attempt or self.attempt_lines or self.hedge)
         total = self.policy.total_timeout
         self.total_timeout = inf if total is None else total
         self.wants_ends = self.events.wants_ends
@@ -204,8 +214,7 @@ class Settings:
             or self.policy.attempt_timeout is not None
             or self.retry_if is not None
             or self.event_streams is not None
-            or self.contact is not None
-            or self.makes_keys
+            or bool(self.first_lines)
         )
 
     def load(self, adapter: str) -> None:
