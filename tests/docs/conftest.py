@@ -1,14 +1,9 @@
-"""A faulting server in place of every server that the pages name.
-
-Names are resolved to one server on this machine, which speaks TLS with a certificate for each of
-them. So the clients, their sockets and their TLS are real.
-"""
+"""A faulting server in place of every server that the pages name, with a certificate for each."""
 
 import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
 
 import aiohttp.connector
 import pytest
@@ -26,7 +21,7 @@ JSON = answer(json={})
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
+def logging_as_before():
     """What a page sets up is gone afterwards: its handlers write to a stream that is closed."""
     loggers = [logging.getLogger(), logging.getLogger("forbear")]
     before = [(list(one.handlers), one.level, one.propagate) for one in loggers]
@@ -38,14 +33,12 @@ def logging_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def authority() -> trustme.CA:
+def authority():
     return trustme.CA()
 
 
 @pytest.fixture
-def internet(
-    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FaultServer]:
+def internet(authority, monkeypatch, tmp_path_factory):
     """The server that answers for all HOSTS; each path fails once."""
     bundle = tmp_path_factory.mktemp("tls") / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
@@ -63,7 +56,7 @@ def internet(
         port = int(server.url.rpartition(":")[2])
         resolve = socket.getaddrinfo
 
-        def getaddrinfo(host, asked, *arguments, **named):  # type: ignore[no-untyped-def]
+        def getaddrinfo(host, asked, *arguments, **named):
             name = host.decode() if isinstance(host, bytes) else host
             if name in HOSTS:
                 return resolve("127.0.0.1", port, *arguments, **named)
@@ -76,10 +69,10 @@ def internet(
 
 
 @pytest.fixture
-def fails_once(internet: FaultServer) -> Callable[[str], None]:
+def fails_once(internet):
     """Let every path that a text names fail once; a path with a placeholder stands for 0 to 2."""
 
-    def script(text: str) -> None:
+    def script(text):
         for host, path in re.findall(r"https://([\w.-]+)(/[\w./{}-]*)", text):
             if host in HOSTS:
                 for number in range(3):

@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = {
-    "README.md": (ROOT / "README.md").read_text(encoding="utf-8"),
-    **{
-        path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(DOCS.rglob("*.md"))
-    },
-}
+PAGES = {"README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+for path in sorted(DOCS.rglob("*.md")):
+    PAGES[path.relative_to(DOCS).as_posix()] = path.read_text(encoding="utf-8")
 EVERYTHING = "\n".join(PAGES.values())
 
 
@@ -51,17 +47,14 @@ def packages_of(source: str) -> set[str]:
 
 def table(page: str, first_cell: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the tables whose first head cell is this, each a list of cells."""
-    found: list[list[str]] = []
-    rows: list[list[str]] = []
+    found = []
     is_here = False
     for line in PAGES[page].splitlines():
         is_here = line.startswith("|") and (is_here or line.startswith(f"| {first_cell} |"))
         if is_here:
             found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))])
-    for cells in found:
-        if cells != found[0] and not cells[0].strip().startswith("---"):
-            rows.append(cells)
-    return found[0], rows
+    head = found[0]
+    return head, [cells for cells in found if cells != head and not cells[0].startswith("---")]
 
 
 def section(page: str, heading: str) -> str:

@@ -22,21 +22,20 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
+CODE = {page: "".join(block.text for block in blocks(page, "python")) for page in PAGES}
+
+
 def of_a_program(page):
     return [block for block in blocks(page, "python") if not is_test(block)]
 
 
 def is_elsewhere(page):
-    packages = set().union(*(packages_of(block.text) for block in blocks(page, "python")), ())
-    return bool(packages & ELSEWHERE)
+    return bool(packages_of(CODE[page]) & ELSEWHERE)
 
 
-PROGRAMS = [page for page in PAGES if of_a_program(page) and not is_elsewhere(page)]
-TESTS = [
-    page
-    for page in PAGES
-    if any(is_test(block) for block in blocks(page, "python")) and not is_elsewhere(page)
-]
+HERE = [page for page in PAGES if not is_elsewhere(page)]
+PROGRAMS = [page for page in HERE if of_a_program(page)]
+TESTS = [page for page in HERE if any(is_test(block) for block in blocks(page, "python"))]
 
 
 # A page leaves its clients open, as one who types along would.
@@ -85,26 +84,19 @@ def test_the_tests_of_the_pages_pass(run_readme_tests):
 
 def test_every_block_is_run_somewhere():
     """A page whose packages are missing here is one of tests/sdk."""
-    for page in PAGES:
-        if blocks(page, "python") and page not in {*PROGRAMS, *TESTS}:
+    for page, code in CODE.items():
+        if code and page not in {*PROGRAMS, *TESTS}:
             assert page.startswith("guides/sdks/"), page
     assert importlib.util.find_spec("openai")
     assert {"tutorial.md", "README.md", "guides/sdks/openai.md"} <= {*PROGRAMS, *TESTS}
 
 
 def test_no_line_of_a_block_is_scrolled():
-    lines = [
-        line for page in PAGES for one in blocks(page, "python") for line in one.text.split("\n")
-    ]
+    lines = [line for text in CODE.values() for line in text.splitlines()]
     assert [line for line in lines if len(line) > 100] == []
 
 
 def test_clients_are_wrapped():
     """httpx drops proxies, ``verify=`` and ``http2=`` beside a transport; one page says so."""
-    pages = {
-        page
-        for page in PAGES
-        for block in blocks(page, "python")
-        if re.search(r"transport=(Async)?RetryTransport\(", block.text)
-    }
-    assert pages == {"guides/httpx.md"}
+    by_hand = re.compile(r"transport=(Async)?RetryTransport\(")
+    assert [page for page, text in CODE.items() if by_hand.search(text)] == ["guides/httpx.md"]

@@ -28,16 +28,12 @@ from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
 
 ORDERS = "https://api.example.com/orders"
 
-
 # Names of the code, in the page that explains them.
-
 
 NAMED = {  # page and head of a table: the names that its first column must have
     ("troubleshooting.md", "reason"): [reason.value for reason in Reason],
     ("guides/observing.md", "event"): [
-        kind._field_defaults["name"]
-        for kind in vars(events).values()
-        if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
+        kind._field_defaults["name"] for kind in (*events.Event.__args__, events.CallEnded)
     ],
     ("guides/metrics.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
     ("guides/options.md", "option"): [
@@ -55,21 +51,16 @@ def test_each_name_is_explained(page, head):
 
 
 def test_the_values_of_labels_are_listed():
-    explained = "".join(
-        PAGES[page] for page in ("guides/metrics.md", "troubleshooting.md", "how/hedging.md")
-    )
-    values = {
-        value
-        for metric in METRICS.values()
-        for label, closed in metric.labels.items()
-        if label not in ("method", "scope", "backend")
-        for value in closed or ()
-    }
-    assert {value for value in values if f"`{value}`" not in explained} == set()
+    pages = "guides/metrics.md", "troubleshooting.md", "how/hedging.md"
+    explained = "".join(PAGES[page] for page in pages)
+    for metric in METRICS.values():
+        for label in set(metric.labels) - {"method", "scope", "backend"}:
+            for value in metric.labels[label] or ():
+                assert f"`{value}`" in explained
 
 
-def words_of_the_language():
-    """All steps and modifiers, as the messages name them."""
+def test_the_script_language_is_explained_in_full():
+    """Every step and modifier, as the messages name them, in ``help(forbear.testing)`` and a page."""
     with pytest.raises(ValueError, match="known are") as caught:
         answer("?")
     steps = str(caught.value).partition("a status, ")[2].split(", ")
@@ -78,15 +69,8 @@ def words_of_the_language():
         with pytest.raises(ValueError, match="takes NAME=VALUE") as caught:
             answer(f"{step};?=1")
         words |= {f"{name}=" for name in str(caught.value).partition("with: ")[2].split(", ")}
-    return words
-
-
-def test_the_script_language_is_explained_in_full():
-    """Every step and modifier stands in ``help(forbear.testing)`` and in the documentation."""
-    page = (DOCS / "guides" / "testing.md").read_text(encoding="utf-8")
-    words = words_of_the_language()
     assert len(words) == 11 + 13
-    for text in (forbear.testing.__doc__, page):
+    for text in (forbear.testing.__doc__, PAGES["guides/testing.md"]):
         assert {word for word in words if f"`{word}" not in text} == set()
 
 
@@ -107,35 +91,22 @@ def test_each_log_event_is_explained():
     for module in ADDONS.values():  # each brings its own rows
         import_module(f"forbear.{module}")
     rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
-    logged = {
-        row.name: row.level
-        for row in (*rows, *LINES, redis.BUDGET_LOST, redis.BUDGET_BACK)
-        if row.level != NOTSET
-    }
-    assert explained == {name: getLevelName(level) for name, level in logged.items()}
+    rows += [*LINES, redis.BUDGET_LOST, redis.BUDGET_BACK]
+    assert explained == {row.name: getLevelName(row.level) for row in rows if row.level != NOTSET}
 
 
 def test_each_sdk_has_a_page():
-    tested = {
-        path.stem.removeprefix("test_")
-        for path in (ROOT / "tests" / "sdk").glob("test_*.py")
-        if path.stem != "test_pages"
-    }
+    tested = {path.stem[5:] for path in (ROOT / "tests" / "sdk").glob("test_*.py")}
     pages = {path.stem.replace("-", "_") for path in (DOCS / "guides" / "sdks").glob("*.md")}
-    assert pages - {"index"} == tested
+    assert pages - {"index"} == tested - {"pages"}
 
 
 # What is retried, and when.
 
 
-def certificate_error(request):
-    error = httpx.ConnectError("certificate verify failed")
-    error.__cause__ = ssl.SSLCertVerificationError("self-signed certificate")
-    return error
-
-
-def unsupported(request):
-    return httpx.UnsupportedProtocol("no scheme")
+CERTIFICATE_ERROR = httpx.ConnectError("certificate verify failed")
+CERTIFICATE_ERROR.__cause__ = ssl.SSLCertVerificationError("self-signed certificate")
+UNSUPPORTED = httpx.UnsupportedProtocol("no scheme")
 
 
 def waits_of(policy, drawn):
@@ -160,10 +131,9 @@ def test_the_default_waits_are_as_the_table_says():
     for n, (attempt, wait, of_wait, of_all, at_worst) in enumerate(rows):
         assert int(attempt) == n + 2
         shortest, longest = wait.split(" to ")
-        said = [float(shortest), seconds(longest), seconds(of_wait), seconds(of_all)]
-        assert [*said, seconds(at_worst)] == pytest.approx(
-            [least[n], worst[n], mean[n], sum(mean[: n + 1]), sum(worst[: n + 1])]
-        )
+        said = [float(shortest), *map(seconds, (longest, of_wait, of_all, at_worst))]
+        so_far = [sum(mean[: n + 1]), sum(worst[: n + 1])]
+        assert said == pytest.approx([least[n], worst[n], mean[n], *so_far])
 
 
 def test_the_presets_are_as_the_table_says():
@@ -185,10 +155,7 @@ HAPPENED = {
     "408": [408, 425, 429, 500, 502, 503, 504],
     "409": [409],
     "any other status": [400, 401, 403, 404, 410, 422, 501, 505, 520, 529],
-    "`x-should-retry: true`": [
-        (400, {"x-should-retry": "true"}),
-        (501, {"x-should-retry": "true"}),
-    ],
+    "`x-should-retry: true`": [(status, {"x-should-retry": "true"}) for status in (400, 501)],
     "the server says no": [
         (503, {"x-should-retry": "false"}),
         (503, {"grpc-retry-pushback-ms": "-1"}),
@@ -197,8 +164,8 @@ HAPPENED = {
     "nothing was sent": ["connect_error", "connect_timeout"],
     "connection reset": ["read_error", "disconnect", "read_timeout", "write_timeout"],
     "bad certificate": [
-        certificate_error,
-        unsupported,
+        CERTIFICATE_ERROR,
+        UNSUPPORTED,
         "pool_timeout",
         ZeroDivisionError("unknown"),
     ],
@@ -217,9 +184,8 @@ def attempts(step, **request):
     The table says what may be retried. When that happens is the gate's matter, so there is none.
     """
     script = ScriptedTransport([step])
-    transport = forbear.httpx.RetryTransport(
-        script, gate=None, clock=FakeClock(), random=lambda: 0.5
-    )
+    options = {"gate": None, "clock": FakeClock(), "random": lambda: 0.5}
+    transport = forbear.httpx.RetryTransport(script, **options)
     with httpx.Client(transport=transport) as client:
         try:
             client.request(url=ORDERS, **request)
@@ -283,18 +249,11 @@ def test_the_note_on_an_exception_is_as_shown(page):
 
 # What is fed to the command that reads response headers.
 FED = "HTTP/2 429\r\nretry-after: 16\r\nretry-after-ms: 15500\r\n\r\n"
-COMMANDS = [
-    (page, line)
-    for page in PAGES
-    for block in blocks(page, "console")
-    for line in block.text.splitlines()
-    if line[:1] == "$"
-]
+LINES_OF = {page: "".join(block.text for block in blocks(page, "console")) for page in PAGES}
+SESSIONS = re.findall(r"^\$.*forbear (?:explain|parse).*", "\n".join(LINES_OF.values()), re.M)
 
 
-@pytest.mark.parametrize(
-    "line", [line for _, line in COMMANDS if re.search("forbear (explain|parse)", line)]
-)
+@pytest.mark.parametrize("line", SESSIONS)
 def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
     """Part by part: the page leaves out some lines between them."""
     shown = PAGES["command.md"].partition(f"{line}\n```\n\n```text\n")[2].partition("```")[0]
@@ -309,8 +268,7 @@ def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
 @pytest.mark.parametrize("end", ["&& forbear demo", "&& pytest "])
 def test_the_commands_are_those_that_ci_runs(end):
     """`.ci/run` takes them from the README; each stands once, alone on its line."""
-    lines = [line for page, line in COMMANDS if page == "README.md"]
-    assert len([line for line in lines if end in f"{line} "]) == 1
+    assert [end in f"{line} " for line in LINES_OF["README.md"].splitlines()].count(True) == 1
 
 
 def test_the_test_that_is_shown_to_contributors_is_run():
@@ -341,46 +299,42 @@ def test_what_is_loaded_is_what_the_page_says():
     for said, line in zip(shown.splitlines(), house.page().splitlines(), strict=True):
         for cell, figure in zip(said.split(" | "), line.split(" | "), strict=True):
             if figure.strip("| ").replace(",", "").isdigit():
-                least, most = sorted(number(one) for one in (cell, figure))
+                least, most = sorted(
+                    int(one.strip("| ").replace(",", "")) for one in (cell, figure)
+                )
                 assert most - least <= max(4, 0.1 * most), f"{line}: {again}"
             else:
                 assert cell == figure, again
-
-
-def number(cell: str) -> int:
-    return int(cell.strip("| ").replace(",", ""))
 
 
 def test_the_figures_of_hedging_are_those_of_the_benchmark():
     _, rows = table("benchmarks.md", "load")
     kept = ROOT / "benchmarks" / "pictures"
     lines = (kept / "hedging.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()
-    found = [line.strip("| ").split(" | ") for line in lines if "→" in line]
+    found = [line.strip("| ").split(" | ")[: len(rows[0])] for line in lines if "→" in line]
     assert len(rows) > 4
-    assert [cells for cells in rows if cells not in [one[: len(cells)] for one in found]] == []
+    assert [cells for cells in rows if cells not in found] == []
     assert (DOCS / "pictures" / "hedging.svg").read_bytes() == (kept / "hedging.svg").read_bytes()
 
 
 # The pages themselves.
 
 
-def test_the_readme_is_short():
-    assert PAGES["README.md"].count("\n") <= 180
-    assert len(PAGES["README.md"].split()) <= 1300
-
-
 def test_the_pages_are_short():
     """Words of prose and tables; a block of code is as long as it has to be."""
-    prose = re.sub(r"^( *)```.*?^\1```$", "", EVERYTHING, flags=re.MULTILINE | re.DOTALL)
+    assert PAGES["README.md"].count("\n") <= 180
+    assert len(PAGES["README.md"].split()) <= 1300
+    prose = without_blocks(EVERYTHING)
     assert sum(any(map(str.isalnum, word)) for word in prose.split()) <= 24_000
 
 
+def without_blocks(text):
+    return re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def test_the_readme_works_on_an_index_page():
-    """No link or picture is relative: an index has no files beside the page."""
+    """No link or picture is relative, as an index has no files beside it; a page that is named exists."""
     assert re.findall(r"\]\((?!https?:|#)([^)]+)\)", PAGES["README.md"]) == []
-
-
-def test_a_page_that_is_named_is_there():
     for name in re.findall(r"`(docs/[^`]*)`", PAGES["README.md"]):
         assert (ROOT / name).exists(), name
 
@@ -414,8 +368,7 @@ ORDINARY = (
 
 def dialect(text):
     """Words of prose and tables; blocks, names and links' targets are somebody else's words."""
-    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^ *(>>>|\.\.\.|server\.).*", "", text, flags=re.MULTILINE)  # of a docstring
+    text = without_blocks(text)
     text = re.sub(r"``[^`]*``|`[^`]*`|\]\([^)]*\)", " ", text)
     for use in ORDINARY:
         text = re.sub(use.replace(" ", r"\s+"), " ", text, flags=re.IGNORECASE)
