@@ -1,7 +1,6 @@
 """Decide: the ten rules, their order, and the arithmetic of waits. Numbers are worked out by hand.
 
-The cases of tests/corpus/retry_safety.json run here; those of requests and urllib3 in
-tests/adapters/test_urllib3_errors.py.
+The corpus of requests and urllib3 is run in tests/adapters/test_urllib3_errors.py.
 """
 
 import json
@@ -32,15 +31,12 @@ ORIGIN = "http://origin.example:80"
 UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
 STEADY = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
-AGAIN = SendAgain(1.0, "backoff")
 THROTTLED = STEADY.replace(unexecuted_statuses={429, 598})
 FAST = STEADY.replace(backoff=Exponential(base=1.0, jitter="none", fast_first=0.2))
 STALE = Failure(FailureKind.RESET, Phase.UNSENT)
 FORGOTTEN = Failure(FailureKind.RESET, Phase.SENT, stale_connection=True)
-DNS = Failure(FailureKind.DNS, Phase.UNSENT)
-TLS = Failure(FailureKind.TLS, Phase.UNSENT)
+DNS, TLS = Failure(FailureKind.DNS, Phase.UNSENT), Failure(FailureKind.TLS, Phase.UNSENT)
 CONNECTING = Failure(FailureKind.CONNECT_TIMEOUT, Phase.UNSENT)
-PROGRESSED = Failure(FailureKind.RESET, Phase.ANSWERED, progress=True)
 ERROR_EVENT = ErrorEvent(429, NO_HINT).failure  # in a stream that began with 200
 AGAIN, ASKED = SendAgain(1.0, "backoff"), SendAgain(2.0, "retry-after")
 NO_METHOD, OUTDATED = GiveUp(Reason.METHOD_NOT_REPLAYABLE), GiveUp(Reason.KEY_EXPIRED)
@@ -59,10 +55,7 @@ def a_call(
     call = Call(policy, Request(method, ORIGIN, list(headers)), shared, 0.0, policy.max_attempts)
     call.sending(0.0)
     for name, value in state.items():
-        if name == "held":
-            call.add_to_story(name, value)
-        else:
-            setattr(call.request if name == "guard" else call, name, value)
+        setattr(call.request if name == "guard" else call, name, value)
     return call
 
 
@@ -133,30 +126,25 @@ def test_the_rules_in_their_order(step: int) -> None:
     assert verdict_on(call, status, *lines, after=after) == AGAINST_AN_ANSWER[step][1]
 
 
-@pytest.mark.parametrize(("kind", "reason"), [
-    (FailureKind.POOL, Reason.LOCAL_SATURATION),
-    (FailureKind.CERTIFICATE, Reason.PERMANENT_ERROR),
-    (FailureKind.DECODING, Reason.PERMANENT_ERROR),
-    (FailureKind.PERMANENT, Reason.PERMANENT_ERROR),
-    (FailureKind.UNKNOWN, Reason.UNKNOWN_ERROR),
-])  # fmt: skip
-def test_what_can_never_succeed_is_never_repeated(kind: FailureKind, reason: Reason) -> None:
+NEVER = {FailureKind.POOL: Reason.LOCAL_SATURATION, FailureKind.UNKNOWN: Reason.UNKNOWN_ERROR}
+PERMANENT = FailureKind.CERTIFICATE, FailureKind.DECODING, FailureKind.PERMANENT
+NEVER |= dict.fromkeys(PERMANENT, Reason.PERMANENT_ERROR)
+
+
+@pytest.mark.parametrize("kind", NEVER)
+def test_what_can_never_succeed_is_never_repeated(kind: FailureKind) -> None:
     """Rule 3 (S9), before rules 4 and 5, whatever method, key or phase."""
     for method, headers in (("GET", ()), ("POST", KEY), ("POST", ())):
         for phase in Phase:
             call = a_call(STEADY, method, headers, guard=GONE, barred=Reason.NESTED_CALL)
-            assert decide(call, Failure(kind, phase), 0.0) == GiveUp(reason)
+            assert decide(call, Failure(kind, phase), 0.0) == GiveUp(NEVER[kind])
 
 
 def test_every_reason_is_given() -> None:
-    """All but four: what was handed over is judged by the reader of the body, hook and slot are
-    asked when the attempt is about to be sent, and an accepted status is no verdict (record.py).
-    """
+    """But an accepted status is no verdict, and the others follow a body, a hook and a slot."""
     given = {verdict.reason for _, verdict in AGAINST_AN_ANSWER if isinstance(verdict, GiveUp)}
-    given |= {Reason.LOCAL_SATURATION, Reason.PERMANENT_ERROR, Reason.UNKNOWN_ERROR}
-    others = {Reason.RESPONSE_DELIVERED, Reason.HOOK_FAILED, Reason.STATUS_NOT_RETRIED}
-    others.add(Reason.CONCURRENCY_LIMIT)
-    assert set(Reason) - given == others
+    others = {Reason.RESPONSE_DELIVERED, Reason.HOOK_FAILED, Reason.CONCURRENCY_LIMIT}
+    assert set(Reason) - given - set(NEVER.values()) == {*others, Reason.STATUS_NOT_RETRIED}
 
 
 def test_a_yes_makes_any_error_retryable_and_nothing_else() -> None:
@@ -209,9 +197,9 @@ def test_a_body_that_was_read_is_not_sent_again(failure: Failure) -> None:
 
 def test_a_body_that_progressed_is_nobody_elses_to_repeat() -> None:
     """A loop above would begin anew; ours asks for the rest."""
+    progressed = Failure(FailureKind.RESET, Phase.ANSWERED, progress=True)
     call = a_call(barred=Reason.NESTED_CALL)
-    assert decide(call, RESET, 0.0) == NESTED
-    assert decide(call, PROGRESSED, 0.0) == AGAIN
+    assert (decide(call, RESET, 0.0), decide(call, progressed, 0.0)) == (NESTED, AGAIN)
 
 
 @pytest.mark.parametrize(
@@ -236,18 +224,12 @@ def test_the_spread_is_cut_to_what_the_deadline_leaves(left: float, delay: float
     assert verdict == (pytest.approx(delay), "retry-after")
 
 
-@pytest.mark.parametrize(
-    ("after", "limit", "is_retried"),
-    [(60, 60.0, True), ("60.001", 60.0, False), (1, 0, False), (0, 0, True), (300, 300.0, True)],
-)
-def test_max_retry_after_is_compared_with_the_bare_hint(after, limit, is_retried):
+@pytest.mark.parametrize(("after", "limit"), [(60, 60), (0, 0), (300, 300), (60.001, 60), (1, 0)])
+def test_max_retry_after_is_compared_with_the_bare_hint(after, limit):
     """Neither a spread nor a longer backoff pushes a hint over the limit."""
     policy = STEADY.replace(max_retry_after=limit, hint_spread=0.5, backoff=Fixed(100.0))
-    verdict = verdict_on(a_call(policy), after=after)
-    if is_retried:
-        assert isinstance(verdict, SendAgain)
-    else:
-        assert verdict == GiveUp(Reason.RETRY_AFTER_TOO_LONG, float(after))
+    refusal = GiveUp(Reason.RETRY_AFTER_TOO_LONG, after)
+    assert (verdict_on(a_call(policy), after=after) == refusal) is (after > limit)
 
 
 QUOTA = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(UTC) + 3))]
@@ -271,22 +253,17 @@ def test_throttling_without_a_time_has_a_schedule_of_its_own(outcome, lines, exp
 
 @pytest.mark.parametrize(("failures", "waits"), [
     # The schedule: 1, 2, 4 s, which the fast retry does not advance. Half of 0.2 s is drawn.
-    pytest.param([RESET, RESET, RESET], [0.1, 1.0, 2.0], id="once"),
-    pytest.param([REFUSED, RESET, 502], [0.1, 1.0, 2.0], id="once for all kinds"),
-    pytest.param([DNS, TLS, 502], [0.1, 1.0, 2.0], id="a name that is not found"),
-    pytest.param([TLS, DNS, 502], [0.1, 1.0, 2.0], id="a handshake"),
-    pytest.param([503, 500, 429], [0.1, 1.0, 2.0], id="an answer"),
-    pytest.param([STALE, RESET, STALE], [0.0, 1.0, 2.0], id="a stale connection: at once"),
-    pytest.param([FORGOTTEN, RESET, FORGOTTEN], [0.0, 1.0, 2.0], id="a forgotten one"),
-    pytest.param([UNPROCESSED, RESET, 502], [0.0, 1.0, 2.0], id="an unprocessed stream"),
-    pytest.param([TIMEOUT, RESET, RESET], [1.0, 0.1, 2.0], id="also later than first"),
-    pytest.param([TIMEOUT, CONNECTING, TIMEOUT], [1.0, 2.0, 4.0], id="not for a timeout"),
-    pytest.param([504, 408, 524, 502], [1.0, 2.0, 4.0, 0.1], id="nor for a gateway's"),
+    ([RESET, RESET, RESET], [0.1, 1.0, 2.0]), ([REFUSED, RESET, 502], [0.1, 1.0, 2.0]),
+    ([DNS, TLS, 502], [0.1, 1.0, 2.0]), ([TLS, DNS, 502], [0.1, 1.0, 2.0]),
+    ([503, 500, 429], [0.1, 1.0, 2.0]), ([TIMEOUT, RESET, RESET], [1.0, 0.1, 2.0]),
+    # What was lost with an old connection, or not begun, is sent again at once.
+    ([STALE, RESET, STALE], [0.0, 1.0, 2.0]), ([FORGOTTEN, RESET, FORGOTTEN], [0.0, 1.0, 2.0]),
+    ([UNPROCESSED, RESET, 502], [0.0, 1.0, 2.0]),
+    # After a timeout, also of a gateway, work may have piled up.
+    ([TIMEOUT, CONNECTING, TIMEOUT], [1.0, 2.0, 4.0]), ([504, 408, 524, 502], [1.0, 2.0, 4.0, 0.1]),
 ])  # fmt: skip
 def test_one_retry_is_fast(failures: Any, waits: Any) -> None:
-    """Most failures are of one replica or one connection, and over at once; a second time it is no
-    accident. After a timeout work may have piled up.
-    """
+    """Most failures are of one replica or one connection; a second time it is no accident."""
     schedule = Exponential(base=1.0, cap=8.0, jitter="none", fast_first=0.2)
     policy = STEADY.for_vendors("cloudflare").replace(backoff=schedule, max_attempts=9)
     call, found = a_call(policy), []
@@ -332,15 +309,10 @@ THIRD = 1 / 3  # of 0.75 s on both sides: 0.5 to 1 s
 
 @pytest.mark.parametrize(("jitter", "left", "draws", "expected"), [
     # base 0.75 s; latest is what is left, without the least time of an attempt
-    pytest.param(THIRD, 1.0, [0.8], 0.9, id="fits"),
-    pytest.param(THIRD, 0.8, [0.8, 0.5], 0.65, id="0.5 to 0.8 is more than half"),
-    pytest.param(THIRD, 0.8, [0.8, 0.0], 0.5, id="the least of it"),
-    pytest.param(THIRD, 0.76, [0.8, 0.5], 0.63, id="0.5 to 0.76 is more than half"),
-    pytest.param(THIRD, 0.74, [0.8], None, id="0.5 to 0.74 is less than half"),
-    pytest.param(THIRD, 0.4, [0.8], None, id="nothing of it"),
-    pytest.param("full", 0.4, [0.8, 0.5], 0.2, id="0 to 0.4 of 0.75"),
-    pytest.param("full", 0.3, [0.8], None, id="0 to 0.3 of 0.75"),
-    pytest.param("none", 0.74, [], None, id="no range at all"),
+    (THIRD, 1.0, [0.8], 0.9), (THIRD, 0.8, [0.8, 0.5], 0.65), (THIRD, 0.8, [0.8, 0.0], 0.5),
+    # 0.5 to 0.76 is more than half of 0.5 to 1, and to 0.74 less; 0 to 0.4 is more of 0 to 0.75
+    (THIRD, 0.76, [0.8, 0.5], 0.63), (THIRD, 0.74, [0.8], None), (THIRD, 0.4, [0.8], None),
+    ("full", 0.4, [0.8, 0.5], 0.2), ("full", 0.3, [0.8], None), ("none", 0.74, [], None),
 ])  # fmt: skip
 def test_a_draw_that_does_not_fit_is_drawn_again_in_what_fits(jitter, left, draws, expected):
     """A long draw is bad luck, and no reason to give up what the schedule means to allow."""
@@ -386,23 +358,21 @@ def test_a_wait_that_outlasts_the_breaker_is_begun() -> None:
     assert verdict_on(call, after=5) == SendAgain(5.0, "retry-after")
 
 
-@pytest.mark.parametrize(("fields", "state", "after", "until"), [
-    # The schedule waits for 1 s; patience is 10 s on top of it.
-    pytest.param({}, {}, None, 11.0, id="patience, from the end of the wait"),
-    pytest.param({}, {}, 2, 12.0, id="from the time that the server named"),
-    pytest.param({"patience": 1_800.0}, {}, None, 1_801.0, id="much patience"),
-    pytest.param({"patience": 0.0}, {}, None, None, id="none"),
-    pytest.param({"patience": 0.9}, {}, None, 1.9, id="less than the wait"),
-    pytest.param({}, {"held": 4.0}, None, 7.0, id="what it was held for before counts"),
-    pytest.param({}, {"held": 4.0}, 2, 8.0, id="also with a time"),
-    pytest.param({}, {"held": 10.0}, None, None, id="all of it was used"),
-    pytest.param({}, {"deadline_at": 5.0}, None, 5.0 - LEAST_ATTEMPT, id="deadline"),
-    pytest.param({}, {"key_until": 5.0}, None, 5.0, id="key"),
-    pytest.param({"methods": {"POST"}}, {"key_until": 5.0}, None, 11.0, id="no key needed"),
+@pytest.mark.parametrize(("fields", "held", "state", "after", "until"), [
+    # The schedule waits for 1 s; patience is 10 s on top of it, or of the time that was named.
+    ({}, 0.0, {}, None, 11.0), ({}, 0.0, {}, 2, 12.0),
+    ({"patience": 1_800.0}, 0.0, {}, None, 1_801.0), ({"patience": 0.9}, 0.0, {}, None, 1.9),
+    ({"patience": 0.0}, 0.0, {}, None, None),
+    # What it was held for before counts.
+    ({}, 4.0, {}, None, 7.0), ({}, 4.0, {}, 2, 8.0), ({}, 10.0, {}, None, None),
+    ({}, 0.0, {"deadline_at": 5.0}, None, 5.0 - LEAST_ATTEMPT),
+    ({}, 0.0, {"key_until": 5.0}, None, 5.0),
+    ({"methods": {"POST"}}, 0.0, {"key_until": 5.0}, None, 11.0),  # which needs no key
 ])  # fmt: skip
-def test_a_call_is_held_while_its_origin_is_unwell(fields, state, after, until):
+def test_a_call_is_held_while_its_origin_is_unwell(fields, held, state, after, until):
     gate = unhealthy()
     call = a_call(STEADY.replace(**fields), "POST", KEY, limits={"gate": gate}, **state)
+    call.add_to_story("held", held)
     verdict, seconds = verdict_on(call, after=after), 1.0 if after is None else float(after)
     if until is None:
         assert verdict == GiveUp(Reason.ORIGIN_UNHEALTHY, seconds)
@@ -438,8 +408,6 @@ def test_a_schedule_that_fails_costs_the_retry_not_the_response(answer: Any) -> 
     assert verdict_on(call) == GiveUp(Reason.STRATEGY_FAILED)
     assert isinstance(call.notes[PLUGIN_ERROR], Exception)
 
-
-# --- the corpus -------------------------------------------------------------------------------
 
 CORPUS = json.loads((Path(__file__).parents[1] / "corpus/retry_safety.json").read_text("utf-8"))
 # DESIGN section 4: the corpus has finer labels than ``Reason``; None: accepted.
