@@ -11,14 +11,8 @@ from forbear import Fixed, Reason, RetryPolicy
 from forbear.cli.demo import SCENES, SECRET, HttpxCaller, Order, Scene, installed, run
 
 CALLERS = [
-    "httpx sync",
-    "httpx async",
-    "httpx2 sync",
-    "httpx2 async",
-    "aiohttp",
-    "requests",
-    "urllib3",
-]
+    "httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "aiohttp", "requests", "urllib3",
+]  # fmt: skip
 ROW = re.compile(
     rf"^ ([✓✗]) ({'|'.join(CALLERS)}) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$", re.MULTILINE
 )

@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import EventStreams
-from forbear.core.event_streams import (
-    FRAMES,
-    SSE,
-    EventStream,
-    FirstEvent,
-    WholeEvents,
-    event_stream,
-)
+from forbear.core import event_streams
+from forbear.core.event_streams import FRAMES, SSE, EventStream, FirstEvent, WholeEvents
 from forbear.core.headers.ranges import Part
 from forbear.core.headers.vendors import VENDORS_WITH_BODY_HINTS
 from forbear.core.outcome import NO_HINT, Hint
@@ -100,7 +94,7 @@ def test_comments_of_a_quiet_server_are_no_long_event(end: bytes) -> None:
 
 
 def test_a_response_continues_a_stream_of_its_kind_alone() -> None:
-    stream = event_stream(200, KIND)
+    stream = event_streams.event_stream(200, KIND)
     for status, kind, part in (
         (200, "text/event-stream; charset=utf-8", Part.CONTINUES),
         (200, "application/json", Part.OTHER), (206, SSE, Part.OTHER), (204, SSE, Part.OTHER),
@@ -109,7 +103,8 @@ def test_a_response_continues_a_stream_of_its_kind_alone() -> None:
     assert stream.check_part(0, 200, [*KIND, ("Content-Encoding", "gzip")]) is Part.OTHER
     stream.note(b"id: 1\n\n")
     assert stream.check_part(0, 204, []) is Part.COMPLETE
-    assert event_stream(201, KIND) is event_stream(200, [("Content-Type", "text/html")]) is None
+    assert event_streams.event_stream(201, KIND) is None
+    assert event_streams.event_stream(200, [("Content-Type", "text/html")]) is None
 
 
 def first(media: str, data: bytes, *places: int, vendors: tuple[str, ...] = ()) -> FirstEvent:

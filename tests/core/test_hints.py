@@ -44,7 +44,6 @@ def as_octets(case) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: case["id"])
 def test_corpus(case):
-    """As text and as bytes."""
     now, expected = datetime.fromisoformat(case["now"]).timestamp(), case["expect"]
     for lines in ([*map(tuple, case["headers"])], as_octets(case)):
         hint = read_hint(case["status"], lines, now=now)
@@ -84,24 +83,14 @@ def test_lines_may_be_an_iterator_and_mix_text_with_octets():
 
 def test_an_answer_without_a_name_that_is_read_need_not_be_read():
     assert {name.decode() for name in READ_BYTES} == READ_TEXT
-    assert {name.lower() for name, _, _ in IN_ORDER} < READ_TEXT
-    gates = {"x-should-retry", "stripe-should-retry", "idempotent-replayed", "ratelimit-remaining"}
-    assert gates < READ_TEXT
+    assert {
+        "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after", "grpc-retry-pushback-ms",
+        "retry-after", "x-should-retry", "stripe-should-retry", "idempotent-replayed",
+    } < READ_TEXT  # fmt: skip
     # Written once more in hints.py, so that quota.py is loaded by the first that is met.
     quotas = [(reset.name, *reset.remaining) for family in quota._FAMILIES for reset in family]
     assert {"ratelimit"}.union(*quotas) == QUOTA_FIELDS < READ_TEXT
     assert READ_TEXT.isdisjoint({"date", "age", "content-type", "content-length", "server"})
-
-
-# H2
-IN_ORDER = [
-    ("Retry-After-Ms", "1000", 1.0), ("X-Ms-Retry-After-Ms", "2000", 2.0),
-    ("X-Amz-Retry-After", "3000", 3.0), ("Grpc-Retry-Pushback-Ms", "4000", 4.0),
-    ("Retry-After", "5", 5.0), ("RateLimit", '"a";r=0;t=6', 6.0), ("RateLimit-Reset", "7", 7.0),
-    ("X-RateLimit-Reset-After", "8", 8.0), ("X-RateLimit-Reset", "9", 9.0),
-    ("X-Rate-Limit-Reset", "10", 10.0), ("x-ratelimit-reset-requests", "11", 11.0),
-    ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:12Z", 12.0),
-]  # fmt: skip
 
 
 def test_http_dates():
@@ -152,9 +141,7 @@ def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead():
         ("20-Nov-76 12:00:01", "2026-11-20T12:00:00", "1976-11-20T12:00:01"),
         ("20-Nov-76 12:00:01", "2026-11-20T12:00:00.999", "1976-11-20T12:00:01"),
         ("20-Nov-76 12:00:00", "2026-11-20T12:00:00.001", "2076-11-20T12:00:00"),
-        ("19-Nov-76 23:59:59", "2026-11-20T12:00:00", "2076-11-19T23:59:59"),
         ("21-Nov-76 00:00:00", "2026-11-20T12:00:00", "1976-11-21T00:00:00"),
-        ("01-Dec-76 00:00:00", "2026-11-20T12:00:00", "1976-12-01T00:00:00"),
         ("31-Oct-76 23:59:59", "2026-11-20T12:00:00", "2076-10-31T23:59:59"),
         ("01-Jan-00 00:00:00", "2026-11-20T12:00:00", "2000-01-01T00:00:00"),
         ("31-Dec-99 23:59:59", "2026-11-20T12:00:00", "1999-12-31T23:59:59"),

@@ -30,6 +30,22 @@ def test_the_defaults() -> None:
     assert list(inspect.signature(RetryPolicy).parameters) == list(RetryPolicy.FIELDS)
 
 
+# attempts, base, cap, factor, jitter: DESIGN section 2; seconds of patience
+PRESETS = {
+    "latency_sensitive": (3, Exponential(0.010, 0.1, 2.0, "full"), 0.0),
+    "high_availability": (6, Exponential(0.1, 30.0, 2.0, "full"), 20.0),
+    "batch": (11, Exponential(0.1, 60.0, 2.0, "full"), 3600.0),
+    "gateway": (6, Exponential(0.05, 30.0, 1.5, 0.2), 2.0),
+}
+
+
+def test_a_preset_sets_attempts_schedule_and_patience_and_argues_for_them() -> None:
+    for name, (attempts, backoff, patience) in PRESETS.items():
+        maker = getattr(RetryPolicy, name)
+        assert maker() == RetryPolicy(max_attempts=attempts, backoff=backoff, patience=patience)
+        assert len(maker.__doc__.strip().splitlines()) >= 3
+
+
 def test_the_fields_for_type_checkers_are_those_of_the_policy() -> None:
     """Each with the annotation of its argument."""
     taken = inspect.signature(RetryPolicy.__init__).parameters
