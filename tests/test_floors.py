@@ -70,7 +70,7 @@ for path in sorted(ROOT.rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     FILES[name.removesuffix("__init__").rstrip(".")] = path
 # Add-ons that act: they read bodies, call functions of the user's, or import what checks an address.
-ACTING = r"addons\.(contact|event_streams|hooks|inspection|resume)"
+ACTING = r"addons\.(contact|event_streams|hooks|incoming|inspection|resume)"
 PURE = [
     name
     for name in FILES

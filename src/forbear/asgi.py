@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .engine.incoming import STOP, Answering, Middleware, with_mark
+from .addons.incoming import STOP, Answering, Middleware, with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping

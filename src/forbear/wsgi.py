@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
+from .addons.incoming import STOP, TIMEOUTS, Answering, Middleware, with_mark
 from .engine.blocks import NOTHING
 from .engine.current import CURRENT, in_force
-from .engine.incoming import STOP, TIMEOUTS, Answering, Middleware, with_mark
 from .engine.outer import COUNTERS
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 import forbear
 from forbear import Fixed, Pacing, Reason, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.addons.cooldown import Cooldown
+from forbear.addons.incoming import Answering
 from forbear.engine.clock import SYSTEM_CLOCK, SystemClock
 from forbear.engine.context import Incoming
-from forbear.engine.incoming import Answering
 from forbear.testing import FakeClock, ScriptedTransport
 
 from ..clocks import Meanwhile

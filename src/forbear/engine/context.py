@@ -1,6 +1,6 @@
 """Context: the rules of the blocks around a call, and of the request that is being answered.
 
-Loaded with the first block (blocks.py), or the first incoming request (incoming.py).
+Loaded with the first block (blocks.py), or the first incoming request (addons/incoming.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Unpack
 
+    from ..core.call import Call
     from ..core.events import Event
     from ..core.policy import RetryPolicy
     from ..core.policy_fields import PolicyFields
 
 
+# Seconds within which most origins respond, unless the policy's own limits are shorter.
+USUAL_RESPONSE_TIME = 1.0
 # Envoy's header for the milliseconds in which the sender expects the response.
 EXPECTED = "x-envoy-expected-rq-timeout-ms"
 
@@ -64,6 +67,10 @@ class Incoming:
         if not self.announces_deadline:
             return []
         return [(EXPECTED, str(max(1, int(left * 1000))))]  # 0 would mean no limit
+
+    def deadline_on(self, clock: Clock, now: float) -> float:
+        """The deadline as an instant of another clock."""
+        return converted(self.deadline_at, self.clock, clock, now)
 
     def note_end(self, attempts: int, reason: Reason) -> None:
         """A call made for it has ended without success, after so many attempts."""
@@ -131,14 +138,22 @@ class CallContext:
             ends_at = converted(ends_at, self.clock, clock, now)
         if self.incoming is None:
             return ends_at
-        return min(ends_at, self.incoming_deadline_on(clock, now))
+        return min(ends_at, self.incoming.deadline_on(clock, now))
 
-    def incoming_deadline_on(self, clock: Clock, now: float) -> float:
-        """The deadline of the request that is being answered, as an instant of another clock."""
-        incoming = self.incoming
-        if incoming is None:
-            return inf
-        return converted(incoming.deadline_at, incoming.clock, clock, now)
+    def cuts(self, call: Call, clock: Clock) -> bool:
+        """Did the incoming request leave the attempt less time than responses take?
+
+        Then the timeout says nothing about the origin, and must not open its breaker: any client
+        can send a deadline of 40 ms.
+        """
+        incoming, policy, now = self.incoming, call.policy, clock.monotonic()
+        if incoming is None or incoming.has_own_deadline:
+            return False
+        if incoming.deadline_on(clock, now) > call.deadline_at:
+            return False  # our own was earlier
+        usual = USUAL_RESPONSE_TIME
+        own = policy.attempt_timeout or usual, policy.total_timeout or usual
+        return now - call.sent_at < min(*own, usual)
 
     def has_deadline(self) -> bool:
         return self.deadline_at != inf or (

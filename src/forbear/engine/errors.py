@@ -97,8 +97,6 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
 
 # After these on a reused connection, the idle connections of its origin may be stale as well.
 BROKEN_KINDS = frozenset({FailureKind.RESET, *TIMEOUT_KINDS})
-# Seconds within which most origins respond, unless the policy's own limits are shorter.
-USUAL_RESPONSE_TIME = 1.0
 
 
 def classify_response(port: Port[Response], call: Call, response: Response) -> Failure | None:
@@ -217,28 +215,8 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
 def note_cut(port: Classifier, call: Call) -> None:
     """Note that the deadline has ended the attempt."""
     call.barred = Reason.DEADLINE
-    if is_cut_by_incoming_deadline(port, call):
+    if call.context is not None and call.context.cuts(call, port.settings.clock):
         call.notes[CUT_BY_INCOMING] = True
-
-
-def is_cut_by_incoming_deadline(port: Classifier, call: Call) -> bool:
-    """Did the incoming request leave the attempt less time than responses take?
-
-    Then the timeout says nothing about the origin, and must not open its breaker: any client can
-    send a deadline of 40 ms.
-    """
-    if call.context is None:
-        return False
-    clock, policy = port.settings.clock, call.policy
-    now = clock.monotonic()
-    incoming = call.context.incoming
-    if incoming is None or incoming.has_own_deadline:
-        return False
-    if call.context.incoming_deadline_on(clock, now) > call.deadline_at:
-        return False  # our own was earlier
-    usual = USUAL_RESPONSE_TIME
-    own = policy.attempt_timeout or usual, policy.total_timeout or usual
-    return now - call.sent_at < min(*own, usual)
 
 
 def sends_once(call: Call) -> bool:

@@ -20,10 +20,10 @@ from typing import Generic, TypeVar
 
 from ..core.checks import check_bool, check_duration, shown, suggesting
 from ..core.headers.fields import Names, collect, is_digits
-from .blocks import Block
-from .clock import SYSTEM_CLOCK, Clock
-from .context import EXPECTED, CallContext, Incoming, converted
-from .outer import retries_above
+from ..engine.blocks import Block
+from ..engine.clock import SYSTEM_CLOCK, Clock
+from ..engine.context import EXPECTED, CallContext, Incoming, converted
+from ..engine.outer import retries_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
