@@ -44,28 +44,24 @@ FINITE = "{0} must be at least 0 and finite, got {1}"
 BOOLEAN = "{0} must be True or False, got {1!r}"
 STATUSES = "statuses must hold whole numbers from 400 to 599, got "
 SET = "must be a set such as "
-UPPER = "methods must hold upper-case names such as 'GET', got "
 POLICY = [
     ({"max_attempts": 0}, ValueError,
         "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
-    *each("max_attempts", ValueError, "max_attempts must be at least 1, got {1!r}", -3),
+    ({"max_attempts": -3}, ValueError, "max_attempts must be at least 1, got -3"),
     *each("max_attempts", TypeError, WHOLE, 2.0, True, None, "3"),
     ({"backoff": 0.5}, TypeError,
         "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5"),
     ({"backoff": None}, TypeError, "backoff must be Exponential(…)"),
     *each("patience", ValueError, FINITE, -1),
     *each("patience", TypeError, SECONDS, "10"),
-    ({"patience": INF}, ValueError,
-        "patience must be at least 0 and finite, got inf; use None for no gate for these calls"),
+    ({"patience": INF}, ValueError, "got inf; use None for no gate for these calls"),
     ({"throttle_backoff": 5}, TypeError, "throttle_backoff must be Exponential(…), Fixed(…)"),
-    *each("statuses", TypeError, "statuses must be a set such as {{429, 503}}, got {1!r}", 503, None, "503"),
+    *each("statuses", TypeError, "a set such as {{429, 503}}, got {1!r}", 503, None, "503"),
     *(({"statuses": {one}}, ValueError, f"{STATUSES}{one!r}") for one in ("503", 200, 600, True)),
     ({"hinted_statuses": {302}}, ValueError, f"hinted_{STATUSES}302"),
     ({"unexecuted_statuses": {200}}, ValueError, f"unexecuted_{STATUSES}200"),
-    ({"vendors": ["github"]}, ValueError,
-        "vendor must be one of anthropic, bedrock, google, openai, got 'github'"),
-    ({"vendors": "google"}, TypeError,
-        "vendors must be an iterable of str, got a single str; write ['google']"),
+    ({"vendors": ["github"]}, ValueError, "one of anthropic, bedrock, google, openai, got"),
+    ({"vendors": "google"}, TypeError, "an iterable of str, got a single str; write ['google']"),
     *each("conflict_with_key", TypeError, BOOLEAN, 1, None),
     ({"failures": "reset"}, TypeError, f"failures {SET}{{FailureKind.REFUSED}}, got 'reset'"),
     ({"failures": {forbear.FailureKind.CERTIFICATE}}, ValueError,
@@ -73,32 +69,26 @@ POLICY = [
     *(({"failures": {one}}, ValueError, f"got {one!r}")
         for one in (forbear.FailureKind.POOL, forbear.FailureKind.STATUS, ConnectionError)),
     ({"methods": "GET"}, TypeError, f"methods {SET}{{'GET', 'PUT'}}, got 'GET'"),
-    *(({"methods": {one}}, ValueError, f"{UPPER}{one!r}") for one in ("get", "", b"GET")),
-    ({"attempt_timeout": 0}, ValueError,
-        "attempt_timeout must be more than 0 seconds, got 0; use None for the client's own timeouts"),
+    *(({"methods": {one}}, ValueError, f"such as 'GET', got {one!r}") for one in ("get", "", b"GET")),
+    ({"attempt_timeout": 0}, ValueError, "got 0; use None for the client's own timeouts"),
     *each("attempt_timeout", ValueError, FINITE, -1),
     *each("attempt_timeout", TypeError, SECONDS, "5"),
-    ({"total_timeout": INF}, ValueError,
-        "total_timeout must be at least 0 and finite, got inf; use None for no limit"),
+    ({"total_timeout": INF}, ValueError, "at least 0 and finite, got inf; use None for no limit"),
     *each("total_timeout", ValueError, FINITE, NAN, -0.1),
     *each("total_timeout", TypeError, SECONDS, True),
     *each("max_retry_after", TypeError, SECONDS, None),
     *each("max_retry_after", ValueError, FINITE, -1, INF),
-    *each("hints", ValueError, "hints must be one of 'obey', 'ignore', got {1!r}", "respect", False),
-    ({"hint_spread": -0.1}, ValueError,
-        "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %"),
+    *each("hints", ValueError, "must be one of 'obey', 'ignore', got {1!r}", "respect", False),
+    ({"hint_spread": -0.1}, ValueError, "must be at least 0, got -0.1; 0.1 adds up to 10 %"),
     ({"hint_spread": NAN}, ValueError, "hint_spread must be finite, got nan"),
     *each("hint_spread", TypeError, NUMBER, None),
-    ({"on_exhausted": "throw"}, ValueError,
-        "on_exhausted must be one of 'return', 'raise', got 'throw'"),
+    ({"on_exhausted": "throw"}, ValueError, "must be one of 'return', 'raise', got 'throw'"),
     *(({name: Hours()}, TypeError, f"{name}.delay must be a function of (attempt, previous, random),"
         " Hours.delay is not: too many positional arguments")
         for name in ("backoff", "throttle_backoff")),
-    ({"backoff": Exponential}, TypeError,
-        "backoff was given the class Exponential: write backoff=Exponential()"),
+    ({"backoff": Exponential}, TypeError, "the class Exponential: write backoff=Exponential()"),
     ({"throttle_backoff": Fixed}, TypeError, "write throttle_backoff=Fixed(…)"),
-    ({"wood": 503}, TypeError,
-        "RetryPolicy has no field 'wood'; its fields are max_attempts, backoff,"),
+    ({"wood": 503}, TypeError, "RetryPolicy has no field 'wood'; its fields are max_attempts,"),
 ]  # fmt: skip
 
 EXPONENTIAL = [
@@ -106,11 +96,9 @@ EXPONENTIAL = [
     *each("base", TypeError, SECONDS, "1", True, None),
     *each("cap", ValueError, FINITE, INF),
     ({"base": 2.0, "cap": 1.0}, ValueError, "cap must be at least base (2.0), got 1.0"),
-    ({"factor": 0.5}, ValueError,
-        "factor must be at least 1, got 0.5; use 1 for waits that do not grow"),
+    ({"factor": 0.5}, ValueError, "at least 1, got 0.5; use 1 for waits that do not grow"),
     ({"factor": INF}, ValueError, "factor must be finite, got inf"),
-    ({"jitter": "half"}, ValueError,
-        "jitter must be one of full, equal, decorrelated, none or a float"),
+    ({"jitter": "half"}, ValueError, "one of full, equal, decorrelated, none or a float"),
     ({"jitter": 1.5}, ValueError, "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
     ({"jitter": NAN}, ValueError, "jitter must be finite, got nan"),
     *each("jitter", TypeError, NUMBER, True),
@@ -129,22 +117,18 @@ KEYS = [
     *each("style", ValueError, "style must be one of 'raw', 'sf-string', got {1!r}", "quoted", None),
     ({"profile": "adyen2"}, ValueError, "profile must be one of 'generic', 'stripe', "),
     *each("generate", TypeError, BOOLEAN, 1, "no"),
-    ({"recognise": "X-Key"}, TypeError,
-        'recognise must be an iterable of str, got a single str; write ("X-'),
+    ({"recognise": "X-Key"}, TypeError, 'got a single str; write ("X-'),
     ({"recognise": b"X-Key"}, TypeError, "got a single bytes"),
     ({"recognise": None}, TypeError, "recognise must be an iterable of str, got a single NoneType"),
     ({"recognise": [b"X-Key"]}, TypeError, "recognise must hold only str, got one bytes"),
     ({"recognise": ["X-Key", "X Key"]}, ValueError, "got ' ' after 'X'"),
     ({"header": "Authorization: Bearer hunter2"}, ValueError, "header must be a header name"),
-    ({"lifetime": 0}, ValueError,
-        "lifetime must be more than 0 seconds and finite, got 0; write how long"),
+    ({"lifetime": 0}, ValueError, "must be more than 0 seconds and finite, got 0; write how long"),
     *each("lifetime", ValueError, "got {1}", -1.5, NAN, INF),
     ({"lifetime": 10**400}, ValueError, "got 1000"),
-    ({"lifetime": "60"}, TypeError,
-        "lifetime must be a number of seconds, got '60'; write 86_400.0"),
+    ({"lifetime": "60"}, TypeError, "must be a number of seconds, got '60'; write 86_400.0"),
     *each("lifetime", TypeError, SECONDS, True, None),
-    ({"origins": "https://a"}, TypeError,
-        'origins must be an iterable of str, got a single str; write {"https:'),
+    ({"origins": "https://a"}, TypeError, 'got a single str; write {"https:'),
     ({"origins": [b"https://a"]}, TypeError, "origins must hold only str, got one bytes"),
     ({"origins": 17}, TypeError, "origins must be an iterable of str, got a single int"),
     ({"origins": ["*.example"]}, ValueError, "got one with another scheme, or none"),
@@ -157,14 +141,13 @@ KEYS = [
 
 BUDGET = [
     ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
-    ({"ratio": 10}, ValueError,
-        "ratio must be at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
+    ({"ratio": 10}, ValueError, "at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
     *each("ratio", TypeError, NUMBER, "20%", True),
     *each("floor_per_second", TypeError, NUMBER, None),
     ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
     ({"burst": INF}, ValueError, "burst must be finite, got inf"),
     ({"hinted_cost": 1.5}, ValueError, "must be at most 1, got 1.5; any other retry costs 1"),
-    *each("scope", ValueError, "scope must be 'origin', 'transport' or a function of the request, got {1!r}", "host", None),
+    *each("scope", ValueError, "or a function of the request, got {1!r}", "host", None),
     ({"scope": lambda: "x"}, TypeError, "scope must be a function of (request), "),
 ]  # fmt: skip
 
@@ -206,8 +189,7 @@ CONCURRENCY = [
         for name in ("most", "least", "start")),
     ({"most": 3, "least": 4}, ValueError, "least must be at most most (3), got 4"),
     ({"scope": "tenant"}, ValueError, TENANTS),
-    ({"max_waiting": -1}, ValueError,
-        "max_waiting must be at least 0, got -1; None lets any number wait"),
+    ({"max_waiting": -1}, ValueError, "at least 0, got -1; None lets any number wait"),
     ({"releases": "end"}, ValueError, "releases must be one of 'headers', 'body'"),
 ]  # fmt: skip
 
@@ -223,8 +205,7 @@ ORIGINS = [
     ((["https://a", "https://b/v1"],), ValueError, "a path"),
     (("https://a",), TypeError, "an iterable of str, got a single str"),
     ((["https://a", 7],), TypeError, "only str, got one int"),
-    ({"origins": AB, "choose": "random"}, ValueError,
-        "choose must be one of 'first', 'round-robin', got 'random'"),
+    ({"origins": AB, "choose": "random"}, ValueError, "one of 'first', 'round-robin', got"),
 ]  # fmt: skip
 
 MIDDLEWARE = [
@@ -256,12 +237,10 @@ SERIALIZE = [
     *(((key,), TypeError, f"got {type(key).__name__}") for key in (None, 17, b"abc")),
     ((" a",), ValueError, 'style="sf-string"'),
     (("k" * 256,), ValueError, "at most 255 characters, got 256"),
-    ({"key": KEY, "style": "quoted"}, ValueError,
-        "style must be one of 'raw', 'sf-string', got 'quoted'"),
+    ({"key": KEY, "style": "quoted"}, ValueError, "one of 'raw', 'sf-string', got 'quoted'"),
     ({"key": KEY, "style": []}, ValueError, "got []"),
     ({"key": KEY, "profile": "Stripe"}, ValueError, "profile must be one of 'generic', 'stripe', "),
-    ({"key": "k" * 65, "profile": "adyen"}, ValueError,
-        "'adyen' allows at most 64 characters, got 65; use "),
+    ({"key": "k" * 65, "profile": "adyen"}, ValueError, "at most 64 characters, got 65; use "),
     ({"key": "a.b", "profile": "amazon-pay"}, ValueError, "got '.' at position 1; use "),
     ({"key": "order-17", "profile": "repeatability"}, ValueError,
         "8-4-4-4-12 form, got 8 characters of another form; use "),
@@ -335,12 +314,12 @@ OPTIONS = [  # of every transport
     *each("resume", TypeError, BOOLEAN, 1, "yes", None),
     *each("contact", ValueError, "contact must be one e-mail address", "jörg@example.org",
         '"a b"@example.org', "ops@[127.0.0.1]", "Ops <ops@acme.dev>", "ops@acme.dev\n",
-        "ops@acme.dev\r\nX-Evil: 1", "ops@localhost", "mailto:ops@acme.dev", "a" * 65 + "@acme.dev", ""),
+        "ops@acme.dev\r\nX-Evil: 1", "ops@localhost", "mailto:ops@acme.dev", "",
+        "a" * 65 + "@acme.dev"),
     *(({"strategy": AwsStandard(), name: made}, ValueError, f"strategy= or {name}=, not both")
         for name, made in (("budget", RetryBudget()), ("gate", forbear.RetryGate()),
             ("breaker", CircuitBreaker()), ("origins", Origins(AB)))),
-    ({"idempotency": "uuid4"}, TypeError,
-        "idempotency must be IdempotencyKeys(), or None, got 'uuid4'"),
+    ({"idempotency": "uuid4"}, TypeError, "must be IdempotencyKeys(), or None, got 'uuid4'"),
     ({"budget": 5}, TypeError, "RetryBudget"),
     ({"policy": {"max_attempts": 2}}, TypeError, "RetryPolicy"),
     ({"retry_if": True}, TypeError, "retry_if must be a function"),
@@ -349,10 +328,8 @@ OPTIONS = [  # of every transport
     ({"body_buffer": True}, ValueError, "body_buffer"),
     ({"cooldown": "on"}, ValueError, "cooldown must be one of 'off', 'retries', 'all', got 'on'"),
     ({"origins": AB}, TypeError, "origins must be Origins"),
-    ({"retry_if": lambda response, attempt: None}, TypeError,
-        "retry_if must be a function of (response)"),
-    ({"before_attempt": lambda request: None}, TypeError,
-        "before_attempt must be a function of (request, attempt)"),
+    ({"retry_if": lambda response, attempt: None}, TypeError, "a function of (response)"),
+    ({"before_attempt": lambda request: None}, TypeError, "a function of (request, attempt)"),
     ({"on_event": [lambda: None]}, TypeError, "on_event must be a function of (event)"),
     ({"on_event": ["print"]}, TypeError, "str is not: 'print' is not a callable object"),
     ({"random": 0.5}, TypeError, "random must be a function of (), float is not"),
@@ -438,8 +415,7 @@ TABLE = [
         ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function"),
         ({"max_held": -1}, ValueError, "max_held must be"),
         *(({"max_held": value}, TypeError, "max_held must be") for value in (1.5, True))]),
-    (settings.limits_of, [({"cooldown": "on"}, ValueError,
-        "cooldown must be one of 'off', 'retries', 'all', got 'on'")]),
+    (settings.limits_of, [({"cooldown": "on"}, ValueError, "'off', 'retries', 'all', got 'on'")]),
     (forbear.override, OVERRIDE),
     (forbear.deadline, NEVER_NEGATIVE),
     (forbear.deadline(2.0), [((one,), TypeError, "use the with block inside it")
@@ -482,10 +458,8 @@ TABLE = [
         for thing in (None, "http://example.com", object(), 5)])
         for library in ("httpx", "httpx2") for name in ("wrap", "is_wrapped")),
     *((around(middleware), MIDDLEWARE) for middleware in MIDDLEWARES),
-    (prometheus.Metrics, [({"metrics_host": "no"}, TypeError,
-        "metrics_host must be True or False, got 'no'")]),
-    (otel.Metrics, [({"metrics_host": "no"}, TypeError,
-        "metrics_host must be True or False, got 'no'")]),
+    (prometheus.Metrics, each("metrics_host", TypeError, BOOLEAN, "no")),
+    (otel.Metrics, each("metrics_host", TypeError, BOOLEAN, "no")),
     (forbear.testing.assert_schedule, SCHEDULE),
     (answer, ANSWER),
     (ScriptedTransport, SCRIPT),
@@ -576,20 +550,16 @@ def test_a_wrong_guess_is_told_the_right_code(guess, message):
 
 @pytest.mark.parametrize("make", [
     Exponential, Fixed, forbear.IdempotencyKeys, RetryBudget, RedisBudget, TokenBucket, AwsStandard,
-    StandardStrategy, CircuitBreaker, forbear.ConcurrencyLimit, forbear.EventStreams, Hedge, Origins, forbear.Pacing,
-    forbear.RetryGate, *MIDDLEWARES, forbear.deadline,
+    StandardStrategy, CircuitBreaker, forbear.ConcurrencyLimit, forbear.EventStreams, Hedge,
+    Origins, forbear.Pacing, forbear.RetryGate, *MIDDLEWARES, forbear.deadline,
 ])  # fmt: skip
 def test_an_unknown_argument_is_told_what_there_is(make):
     """``help()`` still shows the arguments, and a call without one that is needed Python's words."""
-    names = list(inspect.signature(make).parameters)
-    needed = [
-        value
-        for value in inspect.signature(make).parameters.values()
-        if value.default is value.empty
-    ]
+    names = inspect.signature(make).parameters
+    needed = [name for name, value in names.items() if value.default is value.empty]
     with pytest.raises(TypeError, match=f"{make.__name__} has no argument 'wood'") as caught:
         make(wood=1)
-    listed = f"write {needed[0].name}=1" if needed else f"its arguments are {', '.join(names)}"
+    listed = f"write {needed[0]}=1" if needed else f"its arguments are {', '.join(names)}"
     assert listed in str(caught.value)
 
 

@@ -10,6 +10,7 @@ import importlib
 import random
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -21,20 +22,8 @@ from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, disabled, fast
 
 PAGE = Path(__file__).parent.parent / "docs" / "migrate.md"
-OURS = {
-    "Exponential": Exponential, "FakeClock": FakeClock, "Fixed": Fixed, "RetryPolicy": RetryPolicy,
-    "RetryMiddleware": RetryMiddleware, "RetryTransport": RetryTransport, "disabled": disabled,
-    "fast": fast, "override": override,
-}  # fmt: skip
-
-
-def check(*arguments):
-    """A predicate or a listener, for the rows that take one."""
-    return False
-
-
-async def acheck(response):
-    return False
+OURS = (Exponential, FakeClock, Fixed, RetryPolicy, RetryMiddleware, RetryTransport, disabled, fast)
+OURS = {one.__name__: one for one in (*OURS, override)}
 
 
 def code(cell):
@@ -53,6 +42,12 @@ def rows(library):
 
 
 def evaluate(text, names):
+    def check(*arguments):  # a predicate or a listener, for the rows that take one
+        return False
+
+    async def acheck(response):
+        return False
+
     return eval(text, {**names, "check": check, "acheck": acheck, "log_retry": check})
 
 
@@ -61,13 +56,10 @@ def given(text):
     return [keyword.arg for keyword in ast.parse(text, mode="eval").body.keywords]
 
 
-@pytest.mark.parametrize(
-    ("library", "module", "converter", "count"),
-    [
-        ("urllib3", "urllib3", RetryPolicy.from_urllib3, 10),
-        ("httpx-retries", "httpx_retries", RetryPolicy.from_httpx_retries, 7),
-    ],
-)
+@pytest.mark.parametrize(("library", "module", "converter", "count"), [
+    ("urllib3", "urllib3", RetryPolicy.from_urllib3, 10),
+    ("httpx-retries", "httpx_retries", RetryPolicy.from_httpx_retries, 7),
+])  # fmt: skip
 def test_the_converter_agrees_with_the_table(library, module, converter, count):
     """Whoever converts by hand gets in each field the value that the converter gives."""
     assert len(rows(library)) == count
@@ -82,10 +74,9 @@ def test_the_converter_agrees_with_the_table(library, module, converter, count):
             left, right = getattr(converted, field), getattr(by_hand, field)
             if field == "backoff":  # by hand: from the second wait on, urllib3's first being none
                 numbers = (2,) if module == "urllib3" else (1, 2, 3)
-                left, right = (
-                    [one.delay(n, 0.0, lambda d=d: d) for n in numbers for d in (0, 0.7, 1)]
-                    for one in (left, right)
-                )
+                draws = [(n, d) for n in numbers for d in (0, 0.7, 1)]
+                left = [left.delay(n, 0.0, lambda d=d: d) for n, d in draws]
+                right = [right.delay(n, 0.0, lambda d=d: d) for n, d in draws]
             assert left == right, (ours, field)
 
 
@@ -101,9 +92,8 @@ def test_the_table_of_aiohttp_retry_keeps_attempts_waits_and_statuses():
         if "backoff" in fields:
             theirs.random = lambda: 0.5
             retries = range(1, theirs.attempts)
-            assert [policy.backoff.delay(n, 0.0, lambda: 0.5) for n in retries] == pytest.approx(
-                [theirs.get_timeout(n) for n in retries]
-            )
+            waits = [policy.backoff.delay(n, 0.0, lambda: 0.5) for n in retries]
+            assert waits == pytest.approx([theirs.get_timeout(n) for n in retries])
         every = set(range(500, 600)) if theirs.retry_all_server_errors else set()
         assert "statuses" not in fields or policy.statuses == theirs.statuses | every
         assert "methods" not in fields or policy.methods == theirs.methods
@@ -122,10 +112,8 @@ def run(decorator, monkeypatch):
         if len(calls) <= 5:
             raise OSError
 
-    try:
+    with suppress(Exception):
         fails_five_times()
-    except Exception:
-        return len(calls), waits
     return len(calls), waits
 
 

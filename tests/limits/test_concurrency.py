@@ -79,12 +79,6 @@ def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next(bulkhead):
     assert bulkhead.in_flight() == 1
 
 
-def test_a_full_queue_refuses():
-    limit = ConcurrencyLimit(1, adaptive=False, max_waiting=1)
-    assert [one.found for one in fill(limit, 3)] == [True, False, None]
-    assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
-
-
 @pytest.mark.parametrize("come_next", [
     lambda limit, other, waiting: limit.in_flight(),
     lambda limit, other, waiting: Woken(limit, "http://c:80"),
@@ -322,25 +316,6 @@ def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent():
     for call in hedges:
         limits.leave(call, NOW)
     assert limit.in_flight() == 2  # the one that waited has its turn
-
-
-@pytest.mark.parametrize(
-    ("releases", "endless", "is_kept"),
-    [(None, False, True), (None, True, False), ("body", True, True), ("headers", False, False)],
-)
-def test_a_body_keeps_the_slot_of_its_call(releases, endless, is_kept):
-    """Until it is read, closed, or its rest is requested: that takes a slot of its own."""
-    limit = ConcurrencyLimit(2, adaptive=False, releases=releases)
-    limits = limits_of(concurrency=limit)
-    call = a_call(limits)
-    assert limits.admit(call, NOW) == 0
-    [slot] = (slot for scope in limit._scopes.values() for slot in scope.taken)
-    assert slot.hand_over(endless=endless) is is_kept
-    assert limit.in_flight() == is_kept
-    limits.leave(call, NOW)
-    assert limit.in_flight() == is_kept
-    assert limits.admit(call, NOW) == 0
-    assert limit.in_flight() == 1
 
 
 def observed(limit, failure, seconds=0.05, calls=400):
