@@ -7,8 +7,6 @@ import pytest
 from forbear import Exponential, Fixed, RetryPolicy
 from forbear.core.environment import FORMS
 
-from ..processes import loaded_by
-
 PREFIX = "MYAPP_RETRY_"
 PLAIN = RetryPolicy()
 
@@ -99,7 +97,3 @@ def test_a_variable_that_cannot_be_read_is_named_with_what_to_write(from_env, na
     assert message.startswith(f"{PREFIX}{name} ")
     assert says in message
     assert "hunter2" not in message
-
-
-def test_only_who_asks_loads_the_reader():
-    assert "forbear.core.environment" not in loaded_by("import forbear.httpx")

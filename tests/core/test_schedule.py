@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
-from forbear.core.policy_check import extremes, longest_hint
+from forbear.core.policy_check import extremes
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 
@@ -93,6 +93,8 @@ CASES = {
         FULL.replace(max_attempts=1, backoff=SLOW_FIRST), 0.0, 0.0),
     "a hint counts with its spread": (
         OBEYS.replace(max_retry_after=60.0, hint_spread=0.1), 2.0, 8 + 3 * 66),
+    "a share of a second, if the hint is shorter": (
+        OBEYS.replace(max_retry_after=0.2, hint_spread=0.5), 0.0, 0.7 + 1.0 + 2.0),
     "the longer of hint and backoff: any answer may name a time or none": (
         OBEYS.replace(max_attempts=5, backoff=DOUBLING, max_retry_after=3.0), 0.0, 3 + 3 + 4 + 8),
     "a hint lengthens a wait and not the next draw": (
@@ -112,12 +114,6 @@ CASES = {
 @pytest.mark.parametrize(("policy", "timeout", "longest"), CASES.values(), ids=CASES)
 def test_the_worst_case_is(policy, timeout, longest):
     assert policy.worst_case(attempt_timeout=timeout) == pytest.approx(longest)
-
-
-def test_the_longest_hint_has_its_spread():
-    """A share of the hint, or of a second if that is longer."""
-    assert longest_hint(RetryPolicy(max_retry_after=60.0, hint_spread=0.1)) == pytest.approx(66.0)
-    assert longest_hint(RetryPolicy(max_retry_after=0.2, hint_spread=0.5)) == pytest.approx(0.7)
 
 
 def test_a_billion_attempts_are_not_counted_one_by_one():

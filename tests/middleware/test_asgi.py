@@ -3,10 +3,9 @@
 import anyio
 import fastapi
 import pytest
-from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.routing import Route, WebSocketRoute
-from starlette.testclient import TestClient as StarletteClient
+from starlette.testclient import TestClient
 
 import forbear
 from forbear.asgi import RetryContextMiddleware
@@ -149,7 +148,7 @@ def test_an_unhandled_exception_is_marked_from_around(backend):
         (await calls.aget()).raise_for_status()
 
     app = Starlette(routes=[Route("/", page)])
-    with StarletteClient(RetryContextMiddleware(app), raise_server_exceptions=False) as client:
+    with TestClient(RetryContextMiddleware(app), raise_server_exceptions=False) as client:
         answer = client.get("/")
     assert (answer.status_code, marked(answer)) == (500, ["false"])
 
@@ -169,7 +168,7 @@ def test_a_websocket_is_a_request_until_it_is_accepted(backend):
     app = Starlette(routes=[WebSocketRoute("/", talk)])
     app.add_middleware(RetryContextMiddleware, clock=after.clock)
     headers = {"x-envoy-attempt-count": "2", "x-envoy-expected-rq-timeout-ms": "1000"}
-    with StarletteClient(app) as client, client.websocket_connect("/", headers=headers) as talking:
+    with TestClient(app) as client, client.websocket_connect("/", headers=headers) as talking:
         assert talking.receive_text() == "done"
     assert (before.sent, after.sent) == (1, 4)
 

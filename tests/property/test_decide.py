@@ -5,10 +5,8 @@ server_hints) and from what the policy's fields promise, without the code of for
 is lost in ``decide``, or changes its place, is found by any drawn call on which the two disagree.
 """
 
-import json
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,9 +31,6 @@ pytestmark = pytest.mark.release
 ORIGIN = "http://a:80"
 UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
-CORPUS = Path(__file__).parents[1] / "corpus" / "retry_safety.json"
-CASES = json.loads(CORPUS.read_text(encoding="utf-8"))["cases"]
-
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"}  # S2
 NEVER = {  # S9
     **dict.fromkeys(("certificate", "decoding", "permanent"), Reason.PERMANENT_ERROR),
@@ -353,17 +348,3 @@ def test_each_retry_is_decided_by_the_ten_rules(
         limits.leave(call, clock.monotonic())
         kept = before - sum(paid[: call.attempts - 1])  # the last one may not have been sent
         assert budget.tokens(ORIGIN, clock.monotonic()) == pytest.approx(kept)
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if "status" in case["outcome"]], ids=lambda case: case["id"]
-)
-def test_the_oracle_knows_the_corpus(case):
-    outcome = Outcome(case["outcome"]["status"], tuple(map(tuple, case["outcome"]["headers"])))
-    is_gone = case["body"] == "one-shot" and case["body_read"]
-    keyed = Request(case["method"], ORIGIN, list(map(tuple, case["headers"]))).keyed
-    oracle = Oracle(RetryPolicy(), case["method"], keyed, 0.5, body_is_gone=is_gone)
-    verdict = oracle.verdict(outcome, 0.0, may_be_fast=True, refused_for=0.0, tokens=1.0)
-    assert (type(verdict) is SendAgain) is case["expect"]["may_retry"]
-    if type(verdict) is GiveUp:
-        assert verdict.reason == case["expect"]["reason"]

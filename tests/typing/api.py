@@ -229,13 +229,10 @@ def middlewares() -> None:
 
 
 class Tenants(requests.Session):
-    """A session of one's own; so are the clients below."""
+    """A session of one's own; so is the client below."""
 
 
 class Client(httpx.Client): ...
-
-
-class AsyncClient(httpx2.AsyncClient): ...
 
 
 def options(**given: Unpack[forbear.Options[Callable[[requests.Response], bool]]]) -> Tenants:
@@ -246,7 +243,7 @@ def wrapping() -> None:
     assert_type(forbear.requests.mount(Tenants()), Tenants)
     assert_type(forbear.httpx.wrap(Client()), Client)
     assert_type(forbear.httpx.unwrap(Client()), Client)
-    assert_type(forbear.httpx2.wrap(AsyncClient()), AsyncClient)
+    assert_type(forbear.httpx2.wrap(httpx2.AsyncClient()), httpx2.AsyncClient)
     options(name="tenants", resume=False)
     options(names="tenants")  # type: ignore[call-arg]
     assert_type(forbear.httpx.wrap(httpx.Client(http2=True)), httpx.Client)
