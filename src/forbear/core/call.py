@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from .outcome import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from enum import StrEnum
 
     from .events import Event
@@ -60,11 +60,7 @@ class Story(NamedTuple):
     ended_at: float
     stop: GiveUp | None
     sent_before: int = 0  # retries that earlier hops of a redirected call used
-    resumed: tuple[int, ...] = ()
-    held: float = 0.0
-    hedge: HedgeNotes | None = None
-    waited_for_slot: float = 0.0
-    paced: float = 0.0
+    more: Mapping[str, Any] = {}  # fields of the record that somebody has noted
 
     @property
     def is_final(self) -> bool:
@@ -97,7 +93,7 @@ PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, bud
 PLUGIN = "plugin"  # what it is called in the log line about that
 LATER = "later"  # events about the last failure, which follow that of the failed attempt
 REFUND = "refund"  # tokens that come back, unless the next attempt is sent
-STORY = "story"  # what its record says besides, by the fields of ``Story``
+STORY = "story"  # what its record says besides, by its fields
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
 # What a limit lets an attempt have from its queue until its body ends; it can be ``free``d.
@@ -487,7 +483,7 @@ class Call:
             now,
             self.stop,
             self.notes.get(SENT_BEFORE, 0),
-            **self.notes.get(STORY, {}),
+            {**self.notes.get(STORY, {})},
         )
 
     def __repr__(self) -> str:

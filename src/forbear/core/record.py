@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .call import RECORD, SENDS, SENT, SETTING, Story
+from .call import RECORD, SENDS, SENT, SETTING, HedgeNotes, Story
 from .outcome import FailureKind, Phase, Reason
 
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
@@ -102,12 +102,9 @@ class CallRecord(NamedTuple):
         hedges = [one.hedged_after for one in self.attempts if one.hedged_after is not None]
         if hedges:
             story += f"; hedged after {in_seconds(hedges[0])}"
-        if self.held >= 0.001:
-            story += f"; held for {in_seconds(self.held)}"
-        if self.waited_for_slot >= 0.001:
-            story += f"; waited for a slot for {in_seconds(self.waited_for_slot)}"
-        if self.paced >= 0.001:
-            story += f"; paced for {in_seconds(self.paced)}"
+        for field, words in SECONDS.items():
+            if getattr(self, field) >= 0.001:
+                story += f"; {words} for {in_seconds(getattr(self, field))}"
         if self.resumed:
             story += f"; resumed at {', '.join(map(str, self.resumed))}"
         verb = "not retried" if self.reason is Reason.STATUS_NOT_RETRIED else "gave up"
@@ -117,10 +114,15 @@ class CallRecord(NamedTuple):
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}"
 
 
+# What a call has waited for besides, by the fields of its record.
+SECONDS = {"held": "held", "waited_for_slot": "waited for a slot", "paced": "paced"}
+
+
 def record_from(story: Story) -> CallRecord:
     """Make the record of a call from its notes."""
     attempts = []
-    history, hedge = story.history, story.hedge
+    history, more = story.history, dict(story.more)
+    hedge: HedgeNotes | None = more.pop("hedge", None)
     if hedge is not None and history:  # in the order in which they were sent
         first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
         history = first_two + history[1:]
@@ -137,10 +139,8 @@ def record_from(story: Story) -> CallRecord:
     if reason is None and history and history[-1].failure is None:
         # The last response was accepted but is no success: its status is not retried.
         reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
-    return CallRecord(
-        story.method, story.origin, tuple(attempts), story.ended_at - story.started_at, reason,
-        refused, story.resumed, story.held, story.waited_for_slot, story.paced,
-    )  # fmt: skip
+    elapsed = story.ended_at - story.started_at
+    return CallRecord(story.method, story.origin, tuple(attempts), elapsed, reason, refused, **more)
 
 
 def record_of(outcome: object) -> CallRecord | Any:
