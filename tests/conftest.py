@@ -1,5 +1,4 @@
-"""What all tests share: the fixtures of forbear's own plugin, and a way to run tests that are
-shown.
+"""What all tests share: the fixtures of forbear's own plugin, and a way to run tests that are shown.
 
 The plugin is off in this suite (pyproject.toml): pytest loads plugins before coverage is measured,
 and what is loaded then, forbear's front door too, would seem to be tested by nobody.
@@ -156,13 +155,10 @@ class Paced:
 
     A busy machine could otherwise answer before it comes to the hedge. Of a path that is requested
     again and again, only the first attempt is delayed so.
-
-    Attributes:
-        servers: Where the two attempts arrive.
     """
 
     def __init__(self, *servers):
-        self.servers = list(servers)
+        self.servers = list(servers)  # where the two attempts arrive
         self._begun = threading.Event()
 
     def begin(self):
@@ -213,21 +209,23 @@ def run_readme_tests(tmp_path):
     def run(sources, passed, config=os.devnull):
         for number, source in enumerate(sources):
             (tmp_path / f"test_pasted_{number}.py").write_text(source, encoding="utf-8")
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
-        }
+        environment = {name: os.environ[name] for name in os.environ if name[:7] != "PYTEST_"}
+        environment["PYTHONPATH"] = str(Path(forbear.__file__).parent.parent)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            config,
+            "--rootdir",
+            tmp_path,
+            *NAMED,
+        ]
         done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "-c", config, "--rootdir", tmp_path),
-                *("-p", "no:cacheprovider", *NAMED, tmp_path),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-            cwd=tmp_path,
-            env={**environment, "PYTHONPATH": str(Path(forbear.__file__).parent.parent)},
-        )
+            [*command, "-p", "no:cacheprovider", tmp_path], cwd=tmp_path, check=False, timeout=500,
+            capture_output=True, text=True, env=environment,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{passed} passed" in done.stdout
         assert "the call goes on without it" not in done.stdout, done.stdout  # of a listener

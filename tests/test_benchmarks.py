@@ -79,20 +79,6 @@ def test_no_client_loads_more_than_its_bound():
     assert lines[-1] == "no figure is above its bound"
 
 
-def test_each_mutant_is_a_source_of_its_own():
-    """A change of the bytes that it names, which compiles."""
-    from benchmarks.mutants import SOURCE, mutants_of
-
-    file = "limits/health.py"
-    source = (ROOT / SOURCE / file).read_bytes()
-    mutants = list(mutants_of(file))
-    changed = {source[: one.start] + one.text.encode() + source[one.end :] for one in mutants}
-    assert len(changed - {source}) == len(mutants) > 100
-    for text in changed:
-        compile(text, file, "exec")
-    assert {one.line for one in mutants if one.line not in one.lines} == set()
-
-
 needs_nginx = pytest.mark.skipif(
     not shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"),
     reason="the server nginx is not installed",

@@ -506,7 +506,6 @@ def mount_late():
 
 
 GUESSES = [  # what users of other libraries write first
-    (lambda: RetryPolicy(respect_retry_after=False), "write hints='ignore'"),
     (lambda: forbear.httpx.wrap(httpx.Client(), retry=False),
         'RetryPolicy(max_attempts=1) (for one request of httpx: extensions={"forbear": False}'),
     (lambda: forbear.httpx.wrap(httpx.Client(), hints="ignore"), "RetryPolicy(hints='ignore')"),

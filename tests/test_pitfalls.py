@@ -6,7 +6,6 @@ below it, 20 to 31 in urllib3 and requests, 64 to 75 elsewhere.
 
 import re
 import time
-from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -157,16 +156,6 @@ def test_pitfall_69_a_step_of_the_wall_clock_during_a_wait_changes_nothing(step,
     )
     assert response.status_code == 200
     assert clock.sleeps == [1, pytest.approx(2.25)]
-
-
-def test_pitfall_69_a_date_is_measured_by_the_servers_own_clock(server):
-    """Retry-After as a date is measured from Date, however wrong our clock (RFC 9110 10.2.3)."""
-    for off in (-3600, 0, 3600):
-        clock = FakeClock()
-        date, end = (formatdate(clock.time() + off + wait, usegmt=True) for wait in (0, 5))
-        server.script("/", f"503;header=Date:{date};retry-after={end}", 200)
-        SYNC.calls(("GET", server.url), clock=clock)
-        assert clock.sleeps == [pytest.approx(5.625)]
 
 
 def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(adapter, server):

@@ -45,31 +45,21 @@ EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
 
 
 @pytest.mark.parametrize(("capacity", "most", "calls", "left"), [
-    # 500 - 14 - 14, and the last cost back: + 14
-    pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="eventually succeeds"),
-    # 500 - 14 - 14; nothing comes back for attempts that were sent
-    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="attempts exhausted"),
-    # 14 - 14, and no 14 for the next
-    pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted after one retry"),
+    pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="the last cost back: - 14 - 14 + 14"),
+    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="nothing back for what was sent"),
+    pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted: no 14 for the next"),
     pytest.param(0, 3, [([500], 1, EMPTY)], 0, id="nothing from the start"),
-    # 20 - 14 = 6, less than 14
-    pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest that buys nothing"),
-    # 30 - 14 - 14 + 14 = 16; 16 - 14 + 14 = 16
-    pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16, id="recovers"),
-    # a timeout costs what any failure costs: 500 - 14 - 14 + 14
-    pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
-    # 500 - 14 - 14 + 14, then - 14 + 14
+    pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest of 6 that buys nothing"),
+    pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16,
+        id="recovers: - 14 - 14 + 14, - 14 + 14"),
+    pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts cost as failures do"),
     pytest.param(500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"),
-    # throttling costs 5: 500 - 5 - 5 + 5
-    pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
-    # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
-    pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, then failed"),
-    # 500 - 14 - 5 + 5
-    pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
-    # 472 after the first, + 1 for each success without a retry
-    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 474,
-        id="gains"),
-    # 500 is all there can be
+    pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled: - 5 - 5 + 5"),
+    # What the last retry has cost comes back, not the sum.
+    pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, failed: - 5 - 14 + 14"),
+    pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, throttled: - 14 - 5 + 5"),
+    pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED), *[([200], 1, None)] * 2], 474,
+        id="gains 1 for each success without a retry"),
     pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
 ])  # fmt: skip
 def test_standard(capacity, most, calls, left):
