@@ -22,9 +22,7 @@ def success(scenario, name):
     ("name", "peak"), [("none", 500), ("exponential", 1000), ("full", 1380), ("urllib3", 5500)]
 )
 def test_the_textbook_experiment(name, peak):
-    """Jitter does not flatten independent arrivals. Without randomness there is one answer; else
-    within a tenth.
-    """
+    """Jitter does not flatten independent arrivals. Without randomness there is one answer."""
     found = median_of([simulate(BLIP, contender(name), seed=seed) for seed in range(5)]).peak
     assert found == (pytest.approx(peak, rel=0.1) if name == "full" else peak)
 
@@ -48,18 +46,14 @@ def test_the_textbook_experiment(name, peak):
     ],
 )
 def test_what_a_policy_gains_or_loses(world, name, density, gained):
-    """Points of success over no retry, medians there; of one seed here, so within a point or so, or
-    a tenth of what it is.
-    """
+    """Points of success over no retry, medians there; of one seed here, so within a point or so."""
     scenario = replace(SCENARIOS[world][0], client_rate=density)
     found = success(scenario, name) - success(scenario, "none")
     assert found == pytest.approx(gained, rel=0.1, abs=1.2)
 
 
 def test_without_a_limit_a_blip_is_for_ever():
-    """Full jitter from 100 ms, as everybody's examples: 18 % of the calls succeed, 5.37 attempts
-    each; under a budget of a tenth it is over when it is over.
-    """
+    """Full jitter from 100 ms, as everybody's examples; under a budget it is over when it is over."""
     world = replace(SCENARIOS["blip-503"][0], timeout=None)
     found = simulate(world, contender("full"))
     assert (found.recovered, found.never, found.runs) == (inf, 1, 1)

@@ -15,14 +15,11 @@ from benchmarks.simulation.contenders import custom
 from forbear import RetryBudget, RetryPolicy
 from forbear.limits.gate import RetryGate
 
-ROOT = Path(__file__).parents[2]
 SMALL = ("--policies", "none,exponential")
 
 
 def simulate(capsys, *arguments):
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
+    return main(arguments), *capsys.readouterr()
 
 
 def rows(out):
@@ -35,23 +32,16 @@ def rows(out):
 def test_the_table_holds_what_was_found(capsys):
     """500 calls a second for 10 s, of which 100 fail; 148 of them are sent again. All calls take 5
     ms, 100 of them 105 ms more, and 48 another 205 ms: 9.07 ms. The 100 wait at the same time,
-    beside three that are answered within 5 ms.
+    beside three that are answered within 5 ms. JSON holds the same, and the settings.
     """
     status, out, err = simulate(capsys, "blip", *SMALL)
     assert (status, err) == (0, "")
-    assert out.startswith("blip: ")
-    assert "5,000 calls: 500/s" in out
-    assert "returns 503 from 2 s to 2.2 s" in out
-    none = (
-        "1.00, 1.0, 98.00%, 98.00%, 98.00%, 5_ms, 5_ms, 5_ms, 0.00_s, 0, 3, attempts-exhausted 100"
-    )
-    exponential = "1.03, 2.0, 100.00%, 100.00%, 100.00%, 0.11_s, 9.07_ms, 5_ms, 0.00_s, 0, 103, -"
-    found = {name: ", ".join(cells) for name, cells in rows(out).items()}
+    assert re.match(r"blip: .*5,000 calls: 500/s.*returns 503 from 2 s to 2.2 s", out, re.DOTALL)
+    none = "1.00 1.0 98.00% 98.00% 98.00% 5_ms 5_ms 5_ms 0.00_s 0 3 attempts-exhausted 100"
+    exponential = "1.03 2.0 100.00% 100.00% 100.00% 0.11_s 9.07_ms 5_ms 0.00_s 0 103 -"
+    found = {name: " ".join(cells) for name, cells in rows(out).items()}
     assert found == {"none": none, "exponential": exponential}
     assert max(map(len, out.splitlines())) <= 120
-
-
-def test_json_holds_the_same_and_the_settings(capsys):
     status, out, err = simulate(capsys, "blip", *SMALL, "--json", "--seed", "7", "--runs", "3")
     assert (status, err) == (0, "")
     report = json.loads(out)
@@ -97,35 +87,29 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
     assert err.count("\n") == 1
 
 
-def world(*arguments):
-    options = options_of(arguments)
-    return (planned_latencies if options.scenario in LATENCIES else planned)(options)[0]
-
-
-LITTLE = ("stragglers", "--hedge", "burst=5", "--world", "calls=500")
-
-
 def test_every_example_of_the_help_can_be_typed():
     examples = EXAMPLES.partition("\n\n")[0].splitlines()[1:]
     assert len(examples) == 12
     for example in examples:
-        words = shlex.split(re.split(r"   +", example.strip())[0])
-        assert world(*words) is not None
+        options = options_of(shlex.split(re.split(r"   +", example.strip())[0]))
+        plan = planned_latencies if options.scenario in LATENCIES else planned
+        assert plan(options)[0] is not None
 
 
 def test_it_runs_from_the_root_of_a_checkout_that_was_not_installed():
     """``python -m benchmarks.simulation``, with nothing but the standard library; a reader that
     leaves, as in ``… | head -1``, is no traceback.
     """
-    given = ("blip", "--policies", "none,forbear")
-    command = [sys.executable, "-E", "-S", "-m", "benchmarks.simulation", *given]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-E", "-S", "-m", "benchmarks.simulation", "blip", *SMALL]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], **pipes) as process:
         assert process.stdout.readline().startswith("blip: ")
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=300) == 0
+
+
+LITTLE = ("stragglers", "--hedge", "burst=5", "--world", "calls=500")
 
 
 @pytest.mark.slow

@@ -21,16 +21,12 @@ def standard(policy, *numbers):
     return Contender("test", "", policy, made(budget=budget))
 
 
-# --- worked out by hand -----------------------------------------------------------------------
-
-
 def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
     """Answers that take 1 s, and clients that give up after 0.1 s: two attempts each, both in vain,
-    for all that come more than 0.1 s before the end of the trouble; the second attempt of the
-    others is in time."""
-    slow = replace(
-        BLIP, trouble="slow", speed=1.0, slowdown=200.0, trouble_for=0.5, timeout=0.1, rate=100.0
-    )
+    for all that come more than 0.1 s before the end of the trouble; else the second is in time.
+    """
+    trouble = {"trouble": "slow", "slowdown": 200.0, "trouble_for": 0.5}
+    slow = replace(BLIP, speed=1.0, timeout=0.1, rate=100.0, **trouble)
     figures = simulate(slow, standard(RetryPolicy(max_attempts=2, backoff=Fixed(0.0))))
     assert figures.refusals == {"attempts-exhausted": 40}
     assert figures.amplification == (1_000 + 50) / 1_000
@@ -39,16 +35,13 @@ def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
 
 def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
     """Ten calls of six answers of 5 ms and 3.1 s of waits, one after the other."""
-    dead = Scenario(
-        rate=0.0, workers=1, worker_calls=10, duration=100.0, trouble_at=0.0, trouble_for=100.0
-    )
+    trouble = {"duration": 100.0, "trouble_at": 0.0, "trouble_for": 100.0}
+    dead = Scenario(rate=0.0, workers=1, worker_calls=10, **trouble)
     found = simulate(dead, contender("exponential"))
     assert (found.requests, found.success, found.peak_busy) == (10, 0.0, 1)
     assert found.mean == found.p95 == pytest.approx(3.13)
     assert found.busy == pytest.approx(1.0)
 
-
-# --- laws -------------------------------------------------------------------------------------
 
 SCENARIO = st.builds(
     Scenario,
@@ -114,11 +107,6 @@ def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
     retries = (figures.amplification - 1) * figures.requests
     assert retries <= ratio * figures.requests + 3 * scenario.clients + 1e-6
 
-
-# --- what a strategy may do -------------------------------------------------------------------
-
-
-# --- the gate ---------------------------------------------------------------------------------
 
 GATHER = Scenario(rate=0.0, fleet=20, fleet_at=0.0, duration=60.0, trouble_at=0.0, trouble_for=0.3)
 

@@ -1,7 +1,4 @@
-"""The latency world: what hedging is worth at low load, and that it does no harm at high load.
-
-The bounds are promises of ``Hedge``, not what a run happened to show.
-"""
+"""The latency world: promises of ``Hedge`` at low and at high load."""
 
 import os
 import subprocess
@@ -59,9 +56,8 @@ def test_with_a_dead_server_as_many_calls_succeed():
 
 def test_without_second_attempts_it_is_a_queue():
     """One worker: half of the time busy at load 0.5; a lone call takes as long as its work."""
-    world = LatencyWorld(
-        load=0.5, servers=1, workers=1, sigma=0.0, stragglers=0.0, median=0.01, calls=50_000
-    )
+    plain = {"sigma": 0.0, "stragglers": 0.0, "median": 0.01}
+    world = LatencyWorld(load=0.5, servers=1, workers=1, calls=50_000, **plain)
     found = run_latencies(world)
     assert found.busy == pytest.approx(0.5, rel=0.02)
     # Pollaczek and Khinchine: an M/D/1 queue at 0.5 waits half a service time on average.

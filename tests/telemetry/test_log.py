@@ -91,12 +91,14 @@ def test_a_refusal_says_why_and_which_wait_was_wanted(lines):
         (0.5, "patience-over", 0.5, ("WARNING", "gave_up"), "its patience is over"),
     ],
 )
-def test_a_call_that_is_held(patience, cause, held_for, last, sentence, lines, caplog):
+def test_a_call_that_is_held(
+    patience, cause, held_for, last, sentence, lines, caplog, traces, spans
+):
     """Sent at 0, 0.01 and 0.02 s, ready at 0.03 s, when patience begins. Failures so close together
     are one finding: the first probe is due a second after the third sending.
     """
     policy = POLICY.replace(patience=patience, max_attempts=4)
-    options = {"policy": policy, "random": lambda: 0.5}
+    options = {"policy": policy, "random": lambda: 0.5, "on_event": [spans]}
     scripted(503, 503, 503, 200, gate=RetryGate(), **options).get("http://api.test/")
     told = lines("retry_scheduled", "released", "succeeded_after_retry", "gave_up")
     waits = [("INFO", "retry_scheduled")] * 3
@@ -105,7 +107,10 @@ def test_a_call_that_is_held(patience, cause, held_for, last, sentence, lines, c
     assert [first["held"], second["held"], third["held"]] == [0.0, 0.0, pytest.approx(patience)]
     assert set(released) >= OF_A_CALL | {"elapsed"}
     assert "held" not in released  # of a retry that is the most that is allowed
-    assert chosen(released, "cause", "attempt", "held_for") == (cause, 3, pytest.approx(held_for))
+    held = pytest.approx(held_for)
+    assert chosen(released, "cause", "attempt", "held_for") == (cause, 3, held)
+    (event,) = [one for one in traces.the("forbear.request").events if "released" in one.name]
+    assert chosen(event.attributes, "forbear.cause", "forbear.held_for") == (cause, held)
     assert end.get("reason", "origin-unhealthy") == "origin-unhealthy"
     here = "GET http://api.test:80"
     assert [line.getMessage() for line in caplog.records if line.levelname != "DEBUG"][2:4] == [

@@ -11,6 +11,7 @@ import pytest
 import urllib3
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 
 import forbear.httpx
@@ -108,19 +109,20 @@ def test_failing_over(server, metrics, counted):
         assert hosts == {f"{here} {there}": 1, f"{there} {here}": 1}
 
 
-def test_urllib3s_retry_tells_what_it_sees(server, metrics, counted):
-    """No requests are counted, rather than only the bad ones: successes are not told. So no call is
-    held either: an origin that failed twice would be unhealthy for ever.
+def test_urllib3s_retry_tells_what_it_sees(server, metrics, counted, traces, spans):
+    """Successes are not told, so no requests are counted, no call is held (an origin that failed
+    twice would be unhealthy for ever), and no span is opened, below which all else would come.
     """
     server.script("/", 503, 503, 200)
     policy = POLICY.replace(patience=0)
-    retries = forbear.urllib3.Retry(policy, on_event=[metrics], name="github")
+    retries = forbear.urllib3.Retry(policy, on_event=[metrics, spans], name="github")
     with urllib3.PoolManager(retries=retries) as manager:
         assert manager.request("GET", server.url).status == 200
         assert counted("held_calls", "client") == {}
     assert counted("retries_total", "client", "reason") == {"github 503": 2}
     assert counted("attempts_total", "kind", "result") == {"first 5xx": 1, "retry 5xx": 1}
     assert counted("requests_total", "outcome") == {}
+    assert traces.spans == ()
 
 
 OFF = {"extensions": {"forbear": False}}
@@ -172,19 +174,33 @@ def test_how_calls_that_end_otherwise_are_counted(
     assert counted("retries_refused_total", "reason") == refused
 
 
-def test_a_resumed_download_is_one_request(adapter, download, metrics, counted):
-    """Its first attempt was answered and counted once; asking for the rest is no retry of it."""
+@pytest.mark.parametrize(
+    ("answers", "results", "end", "reasons"),
+    [
+        ((503, 206), ["first 2xx", "resume 5xx", "resume 2xx"], "resumed", ["body", "503"]),
+        ((404,), ["first 2xx", "resume 4xx"], "failed", ["body"]),
+    ],
+)
+def test_a_download_that_is_resumed_is_one_request_with_a_span(
+    adapter, download, metrics, counted, traces, spans, answers, results, end, reasons
+):
+    """Its first attempt was answered and counted once; asking for the rest is no retry of it. The
+    span is below whoever reads it, and left when the rest has begun to come, or will not.
+    """
     heard = []
-    options = {"policy": POLICY, "on_event": [metrics, heard.append], "clock": None}
-    (response,) = adapter.calls(("GET", download(503, 206)), **options)
-    assert response.status_code == 200
+    options = {"policy": POLICY, "on_event": [metrics, spans, heard.append], "clock": None}
+    adapter.calls(("GET", download(*answers)), **options)
     assert counted("requests_total", "outcome") == {"success": 1}
-    results = {"first 2xx": 1, "resume 5xx": 1, "resume 2xx": 1}
-    assert counted("attempts_total", "kind", "result") == results
-    assert counted("resumes_total", "result") == {"resumed": 1}
-    assert counted("retries_total", "reason") == {"body": 1, "503": 1}
+    assert counted("attempts_total", "kind", "result") == dict.fromkeys(results, 1)
+    assert counted("resumes_total", "result") == {end: 1}
+    assert counted("retries_total", "reason") == dict.fromkeys(reasons, 1)
     (told,) = [event for event in heard if event.name == "resume"]
     assert told.request_id == heard[0].request_id
+    span = traces.the("forbear.request")
+    assert span.events[0].name == "forbear.wait"
+    assert span.attributes["forbear.attempts"] == len(results)
+    assert (span.status.status_code is StatusCode.ERROR) == (end == "failed")
+    assert spans._open == {}
 
 
 def test_waiting_requests_are_those_asleep_now(scripted, counted):

@@ -8,7 +8,6 @@ import httpx
 import httpx2
 import pytest
 import requests
-import urllib3
 from opentelemetry import trace
 from opentelemetry.instrumentation.httpx import HTTPX2ClientInstrumentor, HTTPXClientInstrumentor
 from opentelemetry.instrumentation.requests import RequestsInstrumentor
@@ -16,12 +15,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import forbear.httpx
 import forbear.httpx2
-from forbear import Fixed, RetryGate, RetryPolicy
+from forbear import Fixed, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.requests import mount
 from forbear.telemetry import otel
 from forbear.testing import FakeClock, ScriptedTransport
-from forbear.urllib3 import Retry
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 RESENT = "http.request.resend_count"
@@ -106,25 +104,6 @@ def test_a_call_sent_once_has_none(adapter, server, traces, spans):
         assert dict(event.attributes)["forbear.reason"] == "method-not-replayable"
 
 
-def test_a_call_that_was_held_says_for_how_long_and_why_it_went(scripted, traces):
-    options = {"gate": RetryGate(), "random": lambda: 0.5, "policy": POLICY.replace(max_attempts=4)}
-    scripted(503, 503, 503, 200, **options).get("http://a/")
-    released = traces.the("forbear.request").events[-1]
-    told = {"forbear.cause": "probe", "forbear.held_for": pytest.approx(0.99)}
-    assert (released.name, dict(released.attributes)) == ("forbear.released", told)
-
-
-@pytest.mark.parametrize("answer", [206, 404])
-def test_a_download_that_is_resumed_has_a_span(adapter, answer, download, traces, spans):
-    """Below whoever reads it; left when the rest has begun to come, or will not."""
-    adapter.calls(("GET", download(answer)), policy=POLICY, on_event=[spans])
-    span = traces.the("forbear.request")
-    assert span.events[0].name == "forbear.wait"
-    assert span.attributes["forbear.attempts"] == 2
-    assert (span.status.status_code is StatusCode.ERROR) == (answer == 404)
-    assert spans._open == {}
-
-
 def test_a_cancelled_call_ends_its_span(server, traces, spans):
     server.script("/", 503)
     policy = POLICY.replace(backoff=Fixed(30))
@@ -146,14 +125,6 @@ def test_a_cancelled_call_ends_its_span(server, traces, spans):
     assert span.attributes["forbear.outcome"] == "cancelled"
     assert "error.type" not in span.attributes
     assert spans._open == {}
-
-
-def test_urllib3s_retry_leaves_it_out(server, traces, spans):
-    """It is not told when a call ends, and an open span would be the parent of all that follows."""
-    server.script("/", 503, 200)
-    with urllib3.PoolManager(retries=Retry(POLICY, on_event=[spans])) as manager:
-        assert manager.request("GET", server.url).status == 200
-    assert traces.spans == ()
 
 
 def test_attributes_of_a_server():
