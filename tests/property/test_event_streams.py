@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -24,35 +24,26 @@ def encoded(end: str, name: str | None, *lines: str) -> bytes:
     return "".join(line + end for line in [*lines, *named, ""]).encode()
 
 
-@dataclass(frozen=True)
-class Event:
-    """One event of the feed; ``number`` is its data."""
+class Event(NamedTuple):
+    """One event of the feed."""
 
-    number: int
+    data: str
     id: str | None
-    end: str
-    extra: str
-
-    @property
-    def encoded(self) -> bytes:
-        name = str(self.number) if self.id == "own" else self.id
-        return encoded(
-            self.end, name, *self.extra.split("|")[1:], f"data: {self.number} h\u00e9llo"
-        )
-
-    @property
-    def size(self) -> int:
-        """Bytes after which it is whole: the line feed of a last CR LF may come later."""
-        return len(self.encoded) - (self.end == "\r\n")
+    encoded: bytes
+    size: int  # bytes after which it is whole: the line feed of a last CR LF may come later
 
 
-extras = st.sampled_from(["", "", "|: id: 99", "|retry: 300", "|retry: x", "|idea: 7", "|event: e"])
+def event(number: int, name: str | None, end: str, extra: str) -> Event:
+    name, data = str(number) if name == "own" else name, f"{number} h\u00e9llo"
+    sent = encoded(end, name, *filter(None, [extra]), f"data: {data}")
+    return Event(data, name, sent, len(sent) - (end == "\r\n"))
+
+
+extras = st.sampled_from(["", "", ": id: 99", "retry: 300", "retry: x", "idea: 7", "event: e"])
 feeds = st.lists(st.tuples(st.sampled_from(IDS), ENDS, extras), min_size=1, max_size=8).map(
-    lambda parts: [Event(number, *part) for number, part in enumerate(parts, 1)]
+    lambda parts: [event(number, *part) for number, part in enumerate(parts, 1)]
 )
-streams = st.tuples(
-    st.just("stream"), st.integers(0, 200), st.sampled_from(["break", "end"]), st.booleans()
-)
+streams = st.tuples(st.just("stream"), st.integers(0, 200), st.booleans(), st.booleans())
 others = st.sampled_from([("503",), ("refused",), ("204",), ("404",), ("json",)])
 
 
@@ -83,29 +74,27 @@ class Server(httpx.BaseTransport):
         assert request.headers.get("last-event-id", "") == self.last
         assert not self.ended, "asked again after its end"
         assert self.last or not self.due, "no id"
-        how, *rest = self._steps.pop(0) if self._steps else ("stream", 10**6, "end", False)
+        how, *rest = self._steps.pop(0) if self._steps else ("stream", 10**6, False, False)
         if how == "refused":
             raise httpx.ConnectError("refused")
-        places = [at for at, one in enumerate(self._events) if str(one.number) == self.last]
-        left = self._events[places[0] + 1 if places else 0 :]
+        known = [one.id for one in self._events]
+        left = self._events[known.index(self.last) + 1 if self.last else 0 :]
         if how != "stream" or (self.due and not left):
             status = int(how) if how.isdigit() else 200 if how == "json" else 204
             self.ended = status != 503
             return httpx.Response(status, stream=Pieces(b"{}", 2, breaks=False))
-        cut, end, has_bom = rest
+        cut, breaks, has_bom = rest
         body = BOM * has_bom + b"".join(one.encoded for one in left)
-        self._hand_over(left, cut - len(BOM) * has_bom)
-        self.bodies.append(Pieces(body[:cut], self._size, end == "break"))
-        return httpx.Response(200, headers=SSE, stream=self.bodies[-1])
-
-    def _hand_over(self, left, cut):
+        self.bodies.append(Pieces(body[:cut], self._size, breaks))
+        cut -= len(BOM) * has_bom
         for one in left:
             if cut < one.size:
-                return
+                break
             cut -= len(one.encoded)
-            self.due.append(one.number)
+            self.due.append(one.data)
             if one.id is not None and "\0" not in one.id:
-                self.last = str(one.number) if one.id == "own" else ""
+                self.last = one.id
+        return httpx.Response(200, headers=SSE, stream=self.bodies[-1])
 
 
 def receive(server, max_attempts):
@@ -152,18 +141,13 @@ def test_each_event_is_handed_over_once_and_whole(events, steps, size):
     server = Server(events, steps, size)
     got, kind, sleeps = receive(server, 50)  # more attempts than the server has steps
     if kind == SSE["Content-Type"]:
-        assert [data for data, _ in parsed(got)] == [
-            f"{number} h\u00e9llo" for number in server.due
-        ]
+        assert [data for data, _ in parsed(got)] == server.due
     assert all(body.closed for body in server.bodies)
     assert all(seconds == 0 or seconds >= 0.3 for seconds in sleeps)
 
 
 class Anything(httpx.BaseTransport):
-    """Sends its responses in turn and without end, whatever is asked for.
-
-    The data of an event is the number of the request, and that of the event in its response.
-    """
+    """Sends its responses in turn, whatever is asked for; data are the numbers of request and event."""
 
     def __init__(self, responses, size):
         self._responses, self._size, self.requests = responses, size, 0
