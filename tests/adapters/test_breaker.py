@@ -13,7 +13,7 @@ from forbear.addons.cooldown import Cooldown
 from forbear.addons.incoming import Answering
 from forbear.engine.clock import SYSTEM_CLOCK, SystemClock
 from forbear.engine.context import Incoming
-from forbear.testing import FakeClock, ScriptedTransport
+from forbear.testing import FakeClock
 
 from ..clocks import Meanwhile
 from ..lanes import ORIGIN, URL
@@ -62,20 +62,25 @@ async def test_a_probe_that_succeeds_closes_it(adapter, quick):
     assert breaker.quiet
 
 
+special = pytest.mark.parametrize(
+    "policy", [ONCE, ONCE.replace(total_timeout=1e6)], ids=["fast path", "loop"]
+)
+
+
 @pytest.mark.smoke("httpx-family", "async")
-@pytest.mark.parametrize("special", [False, True], ids=["fast path", "loop"])
-async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, special):
-    class Slow(ScriptedTransport):
-        async def handle_async_request(self, request):
-            response = await super().handle_async_request(request)
-            if response.status_code == 201:
-                await anyio.sleep_forever()
-            return response
+@special
+async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, policy):
+    statuses = iter([503, *[201] * 100, 200])
+
+    async def slow(request):
+        response = adapter.library.Response(next(statuses))
+        if response.status_code == 201:
+            await anyio.sleep_forever()
+        return response
 
     breaker = a_breaker(1)
-    policy = ONCE.replace(total_timeout=1e6) if special else ONCE
     options = {"policy": policy, "breaker": breaker, **quick}
-    async with adapter.client(Slow([503, *[201] * 100, 200]), **options) as client:
+    async with adapter.client(adapter.library.MockTransport(slow), **options) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
         for _ in range(100):
@@ -87,15 +92,11 @@ async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, s
 
 
 @pytest.mark.smoke("sync")
-@pytest.mark.parametrize("special", [False, True], ids=["fast path", "loop"])
-async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, special):
-    def interrupted(request):
-        raise KeyboardInterrupt
-
+@special
+async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, policy):
     breaker = a_breaker(1)
-    policy = ONCE.replace(total_timeout=1e6) if special else ONCE
     options = {"policy": policy, "breaker": breaker, **quick}
-    async with adapter.client([503, interrupted, 200], **options) as client:
+    async with adapter.client([503, KeyboardInterrupt(), 200], **options) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
         with pytest.raises(KeyboardInterrupt):

@@ -111,10 +111,10 @@ async def test_a_retry_carries_what_the_bare_client_would_send_next(adapter, ser
         "after a redirect elsewhere": ([f"{to}{quote(elsewhere)}/next"], [sets, 200]),
     }[where]
     found = []
+    server.script("/jar", setting(200, "d=4"))
     for plain in (True, False):
         server.script("/thing", *first)
         server.script("/next", *second)
-        server.script("/jar", setting(200, "d=4"))
         async with Known(adapter, plain=plain) as client:
             for origin in (server.url, elsewhere):
                 await client.get(origin + "/jar")

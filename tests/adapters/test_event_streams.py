@@ -38,12 +38,6 @@ FAULTS = {
 }
 
 
-def record(adapter, response):
-    """The record of a response, which two lanes put into one of their own."""
-    inside = {"urllib3": "raw", "aiohttp": "response"}.get(adapter.name)
-    return record_of(getattr(response, inside) if inside else response)
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("is_open", "streams"),
@@ -65,7 +59,7 @@ async def test_a_stream_that_fails_at_once_is_retried(adapter, server, quick, is
                 response = await fetch(client, method, server.url + path, **named)
                 assert await adapter.read(response) == GOOD, path
                 assert len(server.requests(path)) == 2, path
-                story = record(adapter, response)
+                story = record_of(response)
                 assert [attempt.status for attempt in story.attempts] == [None, 200], path
                 assert (story.reason, story.resumed) == (None, ()), path
                 assert events[-1].name == "succeeded_after_retry", path
@@ -94,7 +88,7 @@ async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quic
             server.script(path, stream(body=ERROR), stream())
             response = await fetch(client, method, server.url + path, **named)
             assert await adapter.read(response) == GOOD
-            assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]
+            assert [attempt.status for attempt in record_of(response).attempts] == [529, 200]
             assert len(server.requests(path)) == 2
         assert adapter.is_idle(client)
 
@@ -149,7 +143,7 @@ async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_op
                 response = await fetch(client, "PATCH", server.url, content=b"")
                 assert await adapter.read(response) == GOOD
                 assert server.asked == 2
-            (first, second) = record(adapter, response).attempts
+            (first, second) = record_of(response).attempts
             assert (first.failure, second.status) == (forbear.FailureKind.READ_TIMEOUT, 200)
             assert adapter.is_idle(client)
 
@@ -192,7 +186,7 @@ async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams
             fetch = adapter.open if is_open else adapter.call
             response = await fetch(client, "POST", server.url + URL, content=b"{}")
             assert await adapter.read(response) == b""
-            assert record(adapter, response).reason is Reason.METHOD_NOT_REPLAYABLE
+            assert record_of(response).reason is Reason.METHOD_NOT_REPLAYABLE
             server.script(URL, stream("cut:0;chunked=1"))
             with pytest.raises(adapter.cut_error):
                 await adapter.read(await fetch(client, "POST", server.url + URL, content=b"{}"))
@@ -238,7 +232,7 @@ async def test_a_broken_stream_goes_on_after_its_last_whole_event(adapter, serve
         response = await adapter.open(client, "GET", server.url + URL)
         assert await collected(adapter, response) == b"".join(EVENTS[:6])
         assert adapter.is_idle(client)
-        story = record(adapter, response)
+        story = record_of(response)
     # None: the body broke, or ended.
     assert [attempt.status for attempt in story.attempts] == [None, 503, None, None, 204]
     assert len(story.resumed) == 3
@@ -259,7 +253,7 @@ async def test_a_server_may_end_a_feed_after_each_event(adapter, server, quick):
         events.clear()
         response = await adapter.open(client, "POST", server.url + "/once", content=b"{}")
         assert await collected(adapter, response) == EVENTS[0]
-        assert record(adapter, response).reason is None
+        assert record_of(response).reason is None
         assert events == []
 
 
@@ -371,7 +365,7 @@ async def test_a_delay_that_is_asked_for_counts_at_once_and_however_long(adapter
         before = len(server.requests(URL))
         response = await adapter.open(client, "GET", server.url + URL)
         await collected(adapter, response)
-        assert record(adapter, response).reason is Reason.RETRY_AFTER_TOO_LONG
+        assert record_of(response).reason is Reason.RETRY_AFTER_TOO_LONG
         assert len(server.requests(URL)) == before + 1
 
 

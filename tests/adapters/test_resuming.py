@@ -117,9 +117,9 @@ async def test_no_server_has_a_download_requested_without_end(adapter, quick, is
 
 async def test_a_resumption_is_under_the_budget(adapter, server, options):
     events = []
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
+    options["budget"] = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     server.script("/file", f"cut:70001{LONG}")
-    async with adapter.client(**{**options, "budget": budget}, on_event=[events.append]) as client:
+    async with adapter.client(**options, on_event=[events.append]) as client:
         with pytest.raises(adapter.cut_error) as caught:
             await adapter.download(client, server.url + "/file")
     record = forbear.record_of(caught.value)
@@ -144,25 +144,20 @@ async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, opti
     assert len(server.requests("/later")) == 2
 
 
-DIFFERENT = {
-    "changed": f"200;body={SIZE};etag=v2",
-    "range-ignored": f'200;body={SIZE};header=ETag:"v1"',
-    "206-of-another-version": at(70_001, tag="v2"),
-    "206-one-later": at(70_002),
-    "206-encoded": at(70_001) + ";header=Content-Encoding:gzip",
-    "416-but-something-is-missing": f"416;header=Content-Range:bytes */{SIZE}",
-    "304": "304",
-    "204": "204",
-    "404": "404",
-    "redirect": "302;header=Location:/other",
-    "503-to-the-last": "503",
-}
+DIFFERENT = [
+    f"200;body={SIZE};etag=v2",
+    f'200;body={SIZE};header=ETag:"v1"',  # the range ignored
+    *(at(70_001, tag="v2"), at(70_002), at(70_001) + ";header=Content-Encoding:gzip"),
+    f"416;header=Content-Range:bytes */{SIZE}",  # but something is missing
+    *("304", "204", "404", "302;header=Location:/other"),
+    "503",  # to the last
+]
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
-async def test_what_does_not_fit_is_the_original_error(adapter, server, options, name):
+@pytest.mark.parametrize("step", DIFFERENT)
+async def test_what_does_not_fit_is_the_original_error(adapter, server, options, step):
     events, got = [], bytearray()
-    server.script("/file", CUT, DIFFERENT[name])
+    server.script("/file", CUT, step)
     async with adapter.client(**options, on_event=[events.append]) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
         with pytest.raises(adapter.cut_error) as caught:
@@ -173,7 +168,7 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
     if "httpx-family" in adapter.words:
         assert len(got) == 70_001
         assert "received 70001 bytes" in str(caught.value)
-    is_exhausted = name == "503-to-the-last"
+    is_exhausted = step == "503"
     assert len(server.requests("/file")) == 2 + is_exhausted
     assert server.requests("/other") == []
     record = forbear.record_of(caught.value)
@@ -207,7 +202,6 @@ async def test_the_callers_own_range_resumes_as_that_range(adapter, server, opti
         (CUT, {"policy": RetryPolicy.disabled()}, "GET"),
         (CUT, {}, "POST"),  # "This specification only defines GET" (RFC 9110 section 14.2)
     ],
-    ids=["no-validator", "weak-tag", "accept-ranges-none", "resume=False", "disabled", "post"],
 )
 async def test_what_is_not_resumed(adapter, server, options, first, more, method):
     server.script("/file", first, f"200{OF_V1}")
@@ -268,9 +262,9 @@ async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, op
 async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, size, more, resumed):
     part = at(70_001).replace("body=129999", f"body={size}") + ";chunked=1"
     server.script("/file", CUT, part, *more)
+    got = bytearray()
     async with adapter.client(**options) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
-        got = bytearray()
         if resumed:
             await adapter.collect(response, got)
             assert (bytes(got), forbear.record_of(response).resumed) == (WHOLE, resumed)
