@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..core.checks import check_takes
 from ..core.outcome import GiveUp, Reason
-from ..engine.calls import expired, with_story
+from ..engine.calls import with_story
+from ..engine.refusals import expired
 
 if TYPE_CHECKING:
     from ..core.call import Call

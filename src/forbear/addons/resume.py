@@ -28,11 +28,12 @@ from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.fields import begins_events
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
-from ..engine.calls import body_broke, with_story
+from ..engine.calls import with_story
 from ..engine.driver import discard
 from ..engine.loop import run
 from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
+from ..engine.refusals import body_broke
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,11 +10,10 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import IN_FLIGHT, PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, STORY, Call, Story
-from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
-from ..errors import RetryRefused
+from ..core.call import IN_FLIGHT, PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, Call, Story
+from ..core.outcome import Reason
 from . import current
-from .errors import DeadlineCut, story_below
+from .errors import story_below
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import Classifier, CommonPort, Copying, Port, Response, Sent, Source, Url
+    from .port import Classifier, Copying, Sent, Source, Url
     from .settings import Settings
 
 logger = getLogger("forbear")
@@ -118,22 +117,6 @@ def note_success(
         settings.events.log().succeeded_at_once(method, origin, status, now - started_at)
 
 
-def enter(port: CommonPort, call: Call) -> float:
-    """Check the limits before the first attempt; return seconds to wait, nearly always 0.
-
-    Raises:
-        The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
-    """
-    now = call.started_at
-    try:
-        delay = call.limits.begin(call, 0.0, now)
-        if delay > 0 and delay > call.deadline_at - now:
-            raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
-        return delay
-    except RetryRefused as refused:
-        raise refusal(port, call, refused) from None
-
-
 def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     """Return the request to send now: the client's own, unless something in it is changed."""
     if (
@@ -154,66 +137,7 @@ def sent_request(call: Call) -> Any:
     return call.request.original if call.outgoing is None else call.outgoing.request
 
 
-# It is not sent, or not again.
-
-
-def too_late(port: CommonPort, call: Call) -> Exception:
-    """Make the error of a call whose deadline was over before anything was sent."""
-    error = deadline_error(port, call, "the deadline was over before anything was sent")
-    ended(port.settings, call)
-    return error
-
-
-def expired(port: CommonPort, call: Call) -> Exception:
-    """Make the error of an attempt that was not sent, since the deadline came first."""
-    error = refusal(port, call, RetryRefused(Reason.DEADLINE, send=False))
-    error.__cause__ = call.last_error
-    return error
-
-
-def refusal(port: CommonPort, call: Call, refused: RetryRefused) -> Exception:
-    """Make the exception for an attempt that may not be sent."""
-    settings, seconds = port.settings, refused.retry_after
-    call.stop = GiveUp(refused.reason, seconds)
-    end_incoming(call, refused.reason)
-    if call.policy is not OFF:
-        settings.events.refused(call, settings.clock.monotonic())
-    if refused.reason is Reason.DEADLINE:
-        message = "the next attempt would begin after the deadline"
-        return deadline_error(port, call, message, seconds)
-    if (
-        refused.reason is Reason.CONCURRENCY_LIMIT
-        and settings.clock.monotonic() >= call.deadline_at
-    ):
-        message = "the deadline was over before a slot of its concurrency limit was free"
-        return deadline_error(port, call, message, None, refused.reason)
-    from ..core.record import in_seconds
-
-    again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
-    error = port.circuit_open_error(
-        f"nothing is sent to {call.request.origin} now: {refused.reason.value}{again}",
-        reason=refused.reason,
-        retry_after=seconds,
-    )
-    return with_story(port, call, error)
-
-
-def deadline_error(
-    port: CommonPort,
-    call: Call,
-    message: str,
-    retry_after: float | None = None,
-    reason: Reason = Reason.DEADLINE,
-) -> Exception:
-    """Make the library's DeadlineExceeded, with the story attached."""
-    if call.stop is None or call.stop.reason is not reason:
-        call.stop = GiveUp(reason)
-    error = port.deadline_exceeded(
-        f"{call.request.method} {call.request.origin}: {message}",
-        reason=reason,
-        retry_after=retry_after,
-    )
-    return with_story(port, call, error)
+# It is not sent again.
 
 
 def not_retried(settings: Settings, call: Call, status: int) -> None:
@@ -243,16 +167,6 @@ def end_incoming(call: Call, reason: Reason) -> None:
 # A call ends.
 
 
-def last_error(port: CommonPort, call: Call, error: Exception) -> Exception:
-    """Attach the story to the error that ends the call; DeadlineExceeded, if that ended it."""
-    error = port.final_error(call, error)
-    if call.barred is Reason.DEADLINE:
-        exceeded = deadline_error(port, call, "the deadline ended the attempt")
-        exceeded.__cause__ = None if isinstance(error, DeadlineCut) else error
-        return exceeded
-    return error if call.policy is OFF else with_story(port, call, error)
-
-
 def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     """Attach the story, unless an inner forbear has attached its own."""
     port.note_error(call, error)
@@ -268,53 +182,6 @@ def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
         if story.history:
             error.add_note(f"forbear: {record_from(story)}")
     return error
-
-
-def body_broke(port: Classifier, call: Call, error: Exception, kind: FailureKind) -> None:
-    """Attach the story to an error of a body that was handed over, and that stays broken."""
-    settings = port.settings
-    now = settings.clock.monotonic()
-    if call.stop is None:
-        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
-        call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
-        settings.events.refused(call, now)
-    with_story(port, call, error)
-
-
-def body_is_late(port: CommonPort, call: Call, error: str = "DeadlineExceeded") -> Exception:
-    """Make the error of a body that was handed over and then cut by the deadline."""
-    failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
-    call.broke(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
-    return deadline_error(port, call, "the deadline ended the body")
-
-
-def conclude(port: Port[Response], call: Call, response: Response) -> None:
-    """Attach the story to the response that ends a call, and emit a success after retries.
-
-    Raises:
-        The error that broke the body while it was prefetched, and ends the call.
-    """
-    attached = port.story_of(response)
-    if call.policy is OFF:
-        return
-    settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
-    below = story_below(port, call, attached)
-    if stop is None and not was_retried and not any(call.notes.get(STORY, {}).values()):
-        if below is None and ((call.status or 0) >= 300 or isinstance(attached, Story)):
-            port.attach(response, call.story(settings.clock.monotonic()))
-        return
-    now = settings.clock.monotonic()
-    # An inner forbear has attached its story; ours adds nothing if it only passed that on.
-    if was_retried or below is None or not below.is_final:
-        port.attach(response, call.story(now))
-    if stop is None:
-        if was_retried:
-            settings.events.emit("succeeded_after_retry", call, now)
-    elif call.body_error is not None:
-        # Not resumed: the caller gets the error where the body breaks, as without forbear.
-        error = last_error(port, call, call.body_error)
-        if wants_status_error(call) or error is not call.body_error:
-            raise error
 
 
 def free_in_flight(notes: dict[object, Any]) -> None:
@@ -343,19 +210,6 @@ def end_attempt(call: Call, *, endless: bool | None = None) -> dict[object, Any]
 def wants_status_error(call: Call) -> bool:
     """Shall the library's own error be raised for the response that ends the call?"""
     return call.stop is not None and call.policy.on_exhausted == "raise"
-
-
-def closed(port: CommonPort, call: Call) -> Exception:
-    """Make the error of a call that may wait no longer, and kept no response.
-
-    That is its last error, or the library's for a closed transport: a response was discarded before
-    the wait.
-    """
-    failure, error = call.last_failure, call.last_error
-    call.last_error = None  # its traceback will hold the call: a cycle that would keep the sockets
-    if error is None or (failure is not None and failure.status is not None):
-        error = port.closed_error()
-    return last_error(port, call, error)
 
 
 def ended(settings: Settings, call: Call) -> None:

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.call import IN_FLIGHT, KEPT
+from ..core.call import IN_FLIGHT, IS_REUSED, KEPT, STORY, Story
 from ..core.headers.fields import media_type
+from ..core.outcome import Reason
 from .bodies import Releasing, read_briefly
 from .calls import (
-    conclude,
     end_attempt,
-    expired,
     next_request,
     sent_request,
     wants_status_error,
     with_story,
 )
 from .clock import SYSTEM_CLOCK
-from .errors import ConsumedBody, has_error_event
+from .errors import (
+    ConsumedBody,
+    DeadlineCut,
+    classify_error,
+    classify_response,
+    has_error_event,
+    story_below,
+)
 from .frames import let_signals_through
 from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE, is_endless
 from .settings import OFF, addon
@@ -31,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.call import Call
-    from .port import Port, Response
+    from ..core.outcome import Failure
+    from .port import CommonPort, Port, Response
     from .reading import Ending
 
 
@@ -46,6 +53,8 @@ async def send(port: Port[Response], call: Call) -> Response:
     request = next_request(port, call)
     now = port.clock.monotonic()  # after the hook, which may have taken long
     if now >= call.deadline_at:
+        from .refusals import expired
+
         raise expired(port, call)
     call.sending(now)
     try:
@@ -64,6 +73,18 @@ async def run_hook(port: Port[Response], call: Call) -> None:
     """Call ``before_attempt`` with the request that ``send`` is to send."""
     await port.renew(call)
     await addon("before_attempt").rewrite(port, call, next_request(port, call))
+
+
+async def classify(
+    port: Port[Response], call: Call, outcome: Response | Exception
+) -> Failure | None:
+    """Say why an attempt has failed; None: it has not."""
+    if not isinstance(outcome, Exception):
+        return classify_response(port, call, outcome)
+    failure = classify_error(port, call, outcome)
+    if call.notes.pop(IS_REUSED, False):
+        await port.close_idle(call, outcome)
+    return failure
 
 
 # A failed response.
@@ -116,8 +137,18 @@ async def close(port: Port[Response], response: Response) -> None:
         let_signals_through(error)
 
 
-async def keep(port: Port[Response], call: Call, response: Response) -> bool:
-    """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+async def keep(port: Port[Response], call: Call, outcome: Response | Exception) -> bool:
+    """Let go of what a failed attempt holds, or read it for a call that is held.
+
+    Returns:
+        False: it is too long to keep, so it is handed over.
+    """
+    if isinstance(outcome, Exception):
+        return True
+    response: Response = outcome
+    if call.hold is None:
+        await discard(port, call, response)
+        return True
     call.notes[KEPT] = response
     if port.has_ended(response):
         return True
@@ -138,6 +169,60 @@ async def keep(port: Port[Response], call: Call, response: Response) -> bool:
 
 
 # The hand-over.
+
+
+def last_error(port: CommonPort, call: Call, error: Exception) -> Exception:
+    """Attach the story to the error that ends the call; DeadlineExceeded, if that ended it."""
+    error = port.final_error(call, error)
+    if call.barred is Reason.DEADLINE:
+        from .refusals import deadline_error
+
+        exceeded = deadline_error(port, call, "the deadline ended the attempt")
+        exceeded.__cause__ = None if isinstance(error, DeadlineCut) else error
+        return exceeded
+    return error if call.policy is OFF else with_story(port, call, error)
+
+
+def closed(port: CommonPort, call: Call) -> Exception:
+    """Make the error of a call that may wait no longer, and kept no response.
+
+    That is its last error, or the library's for a closed transport: a response was discarded before
+    the wait.
+    """
+    failure, error = call.last_failure, call.last_error
+    call.last_error = None  # its traceback will hold the call: a cycle that would keep the sockets
+    if error is None or (failure is not None and failure.status is not None):
+        error = port.closed_error()
+    return last_error(port, call, error)
+
+
+def conclude(port: Port[Response], call: Call, response: Response) -> None:
+    """Attach the story to the response that ends a call, and emit a success after retries.
+
+    Raises:
+        The error that broke the body while it was prefetched, and ends the call.
+    """
+    attached = port.story_of(response)
+    if call.policy is OFF:
+        return
+    settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
+    below = story_below(port, call, attached)
+    if stop is None and not was_retried and not any(call.notes.get(STORY, {}).values()):
+        if below is None and ((call.status or 0) >= 300 or isinstance(attached, Story)):
+            port.attach(response, call.story(settings.clock.monotonic()))
+        return
+    now = settings.clock.monotonic()
+    # An inner forbear has attached its story; ours adds nothing if it only passed that on.
+    if was_retried or below is None or not below.is_final:
+        port.attach(response, call.story(now))
+    if stop is None:
+        if was_retried:
+            settings.events.emit("succeeded_after_retry", call, now)
+    elif call.body_error is not None:
+        # Not resumed: the caller gets the error where the body breaks, as without forbear.
+        error = last_error(port, call, call.body_error)
+        if wants_status_error(call) or error is not call.body_error:
+            raise error
 
 
 async def hand_over(port: Port[Response], call: Call, response: Response) -> Response:

@@ -10,23 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, IS_REUSED, KEPT, PREPARED_FOR
+from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, KEPT, PREPARED_FOR
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
 from .calls import (
-    closed,
     end_attempt,
     ended,
-    enter,
     inspects,
-    last_error,
     not_retried,
     notify_outer_loops,
-    refusal,
 )
-from .driver import discard, hand_over, keep, run_hook, send
-from .errors import classify_error, classify_response
+from .driver import classify, closed, hand_over, keep, last_error, run_hook, send
 from .frames import drop_frames
 from .settings import OFF
 
@@ -39,6 +34,24 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 T = TypeVar("T")
+
+
+def enter(port: CommonPort, call: Call) -> float:
+    """Check the limits before the first attempt; return seconds to wait, nearly always 0.
+
+    Raises:
+        The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
+    """
+    now = call.started_at
+    try:
+        delay = call.limits.begin(call, 0.0, now)
+        if delay > 0 and delay > call.deadline_at - now:
+            raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
+        return delay
+    except RetryRefused as refused:
+        from .refusals import refusal
+
+        raise refusal(port, call, refused) from None
 
 
 def admit(call: Call, port: CommonPort) -> float | None:
@@ -64,6 +77,8 @@ def admit(call: Call, port: CommonPort) -> float | None:
     except RetryRefused as refused:
         if call.hold is not None:
             released(call, settings, call.hold, now, may_go=False)
+        from .refusals import refusal
+
         raise refusal(port, call, refused) from call.last_error
     # Not emitted for first attempts: while a circuit is open, every call would emit one.
     if call.origin != planned and call.history:
@@ -100,13 +115,14 @@ def end_held(call: Call, port: Port[Response]) -> Response | None:
     """End a call that may be held no longer with its last outcome.
 
     Returns:
-        The response, which was kept; None: its error ends the call.
+        The response, which was kept; None: an error ends the call.
     """
     settings = port.settings
     if call.hold is not None:  # its response is too long to keep, or the transport was closed
         call.stop = call.hold.refusal
         call.history[-1] = call.history[-1]._replace(delay=None, source=None)
-    assert call.stop is not None
+    if call.stop is None:  # the transport was closed
+        return None
     notify_outer_loops(settings, call, call.stop.reason)
     settings.events.refused(call, settings.clock.monotonic())
     kept: Response | None = call.notes.pop(KEPT, None)
@@ -160,8 +176,6 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
         while True:
             if outcome is None:
                 if wait > 0 and not await port.sleep(wait, call):
-                    if call.hold is None:
-                        raise closed(port, call)
                     break
                 longer = admit(call, port)
                 if longer is None:
@@ -183,22 +197,13 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     outcome = error
             if inspects(settings, call) and not isinstance(outcome, Exception):
                 outcome = await port.inspect(call, outcome)
-            if isinstance(outcome, Exception):
-                failure: Failure | None = classify_error(port, call, outcome)
-                if call.notes.pop(IS_REUSED, False):
-                    await port.close_idle(call, outcome)
-                seconds = settle(call, settings, failure)
-                if seconds is None:
+            seconds = settle(call, settings, await classify(port, call, outcome))
+            if seconds is None:
+                if isinstance(outcome, Exception):
                     raise last_error(port, call, outcome)
-            else:
-                failure = classify_response(port, call, outcome)
-                seconds = settle(call, settings, failure)
-                if seconds is None:
-                    return noted(handed, await hand_over(port, call, outcome))
-                if call.hold is None:
-                    await discard(port, call, outcome)
-                elif not await keep(port, call, outcome):
-                    break
+                return noted(handed, await hand_over(port, call, outcome))
+            if not await keep(port, call, outcome):
+                break
             if IN_FLIGHT in call.notes:
                 end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.

@@ -12,7 +12,7 @@ from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
 from ...engine.bodies import innermost, rest_of
-from ...engine.calls import body_is_late, call_of, sent_request, too_late, with_story
+from ...engine.calls import call_of, sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.frames import let_signals_through
@@ -95,6 +95,8 @@ class AiohttpPort:
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, hop)
         if outgoing.deadline_at <= started_at:
+            from ...engine.refusals import too_late
+
             raise too_late(self, call_of(self, source, outgoing, started_at, context))
         return outgoing
 
@@ -394,6 +396,7 @@ class AiohttpPort:
         """Let a body that is handed over end at ``forbear.deadline``."""
         if context is None or not context.has_deadline() or has_ended(response):
             return response
+        from ...engine.refusals import body_is_late
         from .bodies import Replaced, source_of
 
         source, now = source_of(self.backstop, response), self.clock.monotonic()

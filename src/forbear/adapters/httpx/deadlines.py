@@ -9,8 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.outcome import FailureKind
-from ...engine.calls import body_is_late
 from ...engine.errors import EARLY, DeadlineCut
+from ...engine.refusals import body_is_late
 from .request import LEAST
 
 if TYPE_CHECKING:

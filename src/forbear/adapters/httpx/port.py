@@ -21,7 +21,6 @@ from ...engine.calls import (
     cancelled,
     note_success,
     sent_request,
-    too_late,
 )
 from ...engine.driver import watched
 from ...engine.errors import ConsumedBody
@@ -173,6 +172,8 @@ class HttpxPort:
             self, request, request, body, started_at, context, setting, hop
         )
         if outgoing.deadline_at <= started_at:
+            from ...engine.refusals import too_late
+
             raise too_late(self, call_of(self, request, outgoing, started_at, context))
         return outgoing
 

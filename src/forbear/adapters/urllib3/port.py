@@ -18,7 +18,7 @@ from ...core.call import IN_FLIGHT, RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...engine.bodies import PutBack
-from ...engine.calls import body_is_late, call_after_first, call_of, deadline_error, too_late
+from ...engine.calls import call_after_first, call_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.driver import discard
 from ...engine.errors import EARLY, ConsumedBody
@@ -166,6 +166,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
         if outgoing.deadline_at <= started_at:
+            from ...engine.refusals import too_late
+
             raise too_late(self, call_of(self, source, outgoing, started_at, context))
         view.guard = outgoing.guard
         return view, outgoing
@@ -355,6 +357,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             return response
         if not isinstance(raw, HTTPResponse) or raw.closed:
             return response
+        from ...engine.refusals import body_is_late
         from .bodies import within
 
         now = self.clock.monotonic()
@@ -499,6 +502,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         except Exception as error:
             if not self.is_cut_by_deadline(call, classify(error)):
                 raise
+            from ...engine.refusals import deadline_error
+
             exceeded = deadline_error(self, call, "the deadline ended the attempt")
             raise exceeded from error
         return response
