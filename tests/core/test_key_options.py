@@ -34,19 +34,17 @@ def test_origins_are_kept_in_one_form() -> None:
 
 def test_what_is_no_origin_is_refused() -> None:
     cases = [
-        "", "api.example.com", "//api.example.com", "https:api.example.com",
-        "https:/api.example.com", "https://", "https://:443", "ftp://api.example.com",
-        "wss://api.example.com", " https://api.example.com", "https://api.example.com ",
-        "https://api.example.com\n", "https://api.example.com/", "https://api.example.com/v1",
-        "https://api.example.com?x", "https://api.example.com#x", "https://api.example.com\\x",
-        "https://user@api.example.com", "https://user:hunter2@api.example.com",
-        "https://user:hunter2", "https://*.example.com", "*", "https://bücher.example",
-        "https://ex\u212aample.com", "https://a%62c.example", "https://a b.example",
-        "https://a,https://b", "https://h:", "https://h:0", "https://h:000", "https://h:65536",
-        "https://h:-1", "https://h:+1", "https://h:1_0", "https://h:٤٤٣", "https://h:443:443",
-        "https://h:" + "9" * 5000, "https://::1", "https://[::1", "https://[]", "https://[::1]443",
-        "https://[::1]:", "https://[1.2.3.4]", "https://[fe80::1%25eth0]", "https://[fe80::1%eth0]",
-        "https://[v1.x]", "https://[::1/]",
+        "", "api.example.com", "//api.example.com", "https:api.example.com", "https:/api.example.com",
+        "https://", "https://:443", "ftp://api.example.com", "wss://api.example.com",
+        " https://api.example.com", "https://user@api.example.com", "https://user:hunter2",
+        "https://user:hunter2@api.example.com", "https://*.example.com", "*", "https://a b.example",
+        *(f"https://api.example.com{end}" for end in (" ", "\n", "/", "/v1", "?x", "#x", "\\x")),
+        "https://bücher.example", "https://ex\u212aample.com", "https://a%62c.example",
+        "https://a,https://b", *(f"https://h:{port}" for port in (
+            "", "0", "000", "65536", "-1", "+1", "1_0", "٤٤٣", "443:443", "9" * 5000)),
+        *(f"https://{host}" for host in (
+            "::1", "[::1", "[]", "[::1]443", "[::1]:", "[1.2.3.4]", "[fe80::1%25eth0]",
+            "[fe80::1%eth0]", "[v1.x]", "[::1/]")),
     ]  # fmt: skip
     says = r'^origins must be http or https.*; write "https://api\.example\.com"'
     for given in cases:
