@@ -522,8 +522,8 @@ def check(case: dict[str, Any], failure: Failure) -> None:
 
 @pytest.mark.parametrize("case", in_group("status"))
 def test_corpus_status(case: dict[str, Any]) -> None:
-    outcome = case["outcome"]
-    check(case, answered(STEADY, outcome["status"], outcome["headers"], lambda: UTC))
+    status, lines = case["outcome"]["status"], case["outcome"]["headers"]
+    check(case, answered(STEADY, status, lines, lambda: UTC))
 
 
 @pytest.mark.parametrize("case", in_group("httpx"))
