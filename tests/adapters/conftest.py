@@ -36,7 +36,6 @@ def authority():
 
 @pytest.fixture(scope="session")
 def context_of(authority):
-    """Makes the TLS context of a server."""
     from trustme import KeyType
 
     def make(name="127.0.0.1", by=authority):
@@ -55,8 +54,6 @@ def budget():
 
 @pytest.fixture
 def logged(caplog):
-    """What forbear has logged as errors."""
-
     def messages():
         entries = [entry for entry in caplog.records if entry.name == "forbear"]
         return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]

@@ -40,12 +40,7 @@ class Foreign:
 
 
 def stream_of(library, chunks, error=None, pause=lambda: None):
-    """A body of these chunks, and then perhaps an error; ``closed`` counts how often it was closed.
-
-    Args:
-        library: The module ``httpx`` or ``httpx2``.
-        pause: Called after each chunk.
-    """
+    """A body of these chunks, perhaps an error after them, and ``pause()`` after each."""
 
     class Stream(library.SyncByteStream, library.AsyncByteStream):
         closed = 0

@@ -43,7 +43,6 @@ class Answer:
         return f"Answer({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
 
     def made(self, request, content, coding):
-        """Head and body."""
         content = self.content if self.content is not None else content
         total = len(content)
         asked = RANGE.search(request) if self.ranges else None

@@ -14,7 +14,6 @@ STOPS = ("x-should-retry", "stripe-should-retry")
 
 
 def said(server, name="retry-attempt"):
-    """The values of a header, of each request that arrived."""
     return [
         [value for found, value in arrival.headers if found.lower() == name]
         for arrival in server.requests("/thing")

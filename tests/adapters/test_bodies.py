@@ -1,8 +1,4 @@
-"""Bodies going out: whole on every attempt, or not sent again at all (P2).
-
-Every test meets the real library and the faulting server. Its ledger counts (length, sha256 and
-completeness of each body), not what the client believes.
-"""
+"""Bodies going out, by the ledger of the server: whole on every attempt, or not sent again (P2)."""
 
 import array
 import hashlib
@@ -27,12 +23,7 @@ PAYLOAD = bytes(range(256)) * 700  # 179,200 bytes: three chunks of httpx's 65,5
 
 
 async def put(adapter, server, body=None, *, path="/thing", method="PUT", follow=False, **options):
-    """One request by a fresh client, read to its end.
-
-    Args:
-        body: The content, a function that opens it, or the keywords of the request.
-        options: Of what retries.
-    """
+    """One request by a fresh client; ``body`` is the content, what opens it, or keywords."""
     url, request = server.url + path, body if isinstance(body, dict) else {"content": body}
     options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
     settings = {"timeout": 5, "follow_redirects": follow}
@@ -60,7 +51,6 @@ def digest(body):
 
 
 def whole(body):
-    """How a body stands in the ledger that arrived whole."""
     return len(body), digest(body), True
 
 
@@ -78,7 +68,6 @@ def pieces(payload=PAYLOAD):
 
 
 def of_lane(adapter, *, httpx, requests, urllib3, asyncio, aiohttp):
-    """Of five tables the one for this lane."""
     if adapter.name == "aiohttp":
         return aiohttp
     if adapter.is_async:
@@ -130,7 +119,6 @@ def same(kind, iterator):
 
 @pytest.fixture
 def file_of(tmp_path):
-    """Makes open files, closed at the end."""
     opened = []
 
     def make(content=PAYLOAD, *, at=0):
@@ -213,7 +201,6 @@ ASYNC = CLASS | {
 async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
     adapter, server, file_of
 ):
-    """Throttled, dropped after reading, reset while it is uploaded, then answered."""
     cases = of_lane(
         adapter,
         httpx=PLAIN | DATA | FORMS | SYNC | LIST,
@@ -288,8 +275,6 @@ class Telling(Unseekable):
 
 
 class TellsOnly:
-    """Has tell(), and no seek() at all."""
-
     def __init__(self):
         file = Telling()
         self.read, self.tell = file.read, file.tell
@@ -525,7 +510,6 @@ CHANGES = {
 @pytest.mark.parametrize("first", [503, "close"])
 @pytest.mark.parametrize("name", CHANGES)
 async def test_a_body_that_changed_meanwhile_is_not_sent(adapter, server, file_of, name, first):
-    """The server never takes another body than the first one for complete, and executes none."""
     make, change = CHANGES[name]
     body = (make or file_of)(PAYLOAD)
     server.script("/thing", first, 200)
@@ -548,7 +532,6 @@ async def test_a_one_shot_body_is_sent_again_if_it_fits_the_buffer(adapter, serv
 
 
 async def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(adapter, server):
-    """Cut half-way: the next attempt sends the part that was kept, then the generator's rest."""
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script("/thing", "reset-head;delay=50", 200)  # the body is on its way by then
     response = await put(adapter, server, one_shot(adapter, chunks), body_buffer=20_000_000)
@@ -639,8 +622,6 @@ async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
 
 
 def refreshing(adapter, url):
-    """An auth flow that fetches a token in between, as OAuth does."""
-
     class Refreshing(adapter.library.Auth):
         def auth_flow(self, request):
             response = yield request
@@ -727,7 +708,6 @@ LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of 
 
 
 def chunks_of(adapter, body=LARGE):
-    """A one-shot body."""
     return one_shot(adapter, [body[at : at + 65_536] for at in range(0, len(body), 65_536)])
 
 

@@ -1,6 +1,4 @@
-"""breaker=: refused at once in the library's own family, probed by few, and nothing stays taken, on
-every adapter.
-"""
+"""breaker=, cooldown= and pacing=: refused or delayed at once, and nothing stays taken."""
 
 import time
 
@@ -24,13 +22,11 @@ ONCE = RetryPolicy(max_attempts=1)
 
 
 def a_breaker(failures, **fields):
-    """A breaker that opens after so many failures in a row, for 30 s."""
     slow = {"failure_rate": None, "open_for": 30.0}
     return forbear.CircuitBreaker(failures, **{**slow, **fields})
 
 
 async def outcome(adapter, client, method="GET", url=URL, **request):
-    """The status of a response, or the exception."""
     found = await adapter.outcome(client, method, url, **request)
     return getattr(found, "status_code", found)
 
@@ -153,7 +149,6 @@ MINE, THEIRS = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer their
 
 @pytest.fixture
 def still():
-    """Fake time, and no random part in any wait."""
     return {"clock": FakeClock(), "random": lambda: 0.0}
 
 

@@ -1,7 +1,4 @@
-"""Slots: taken right before an attempt is sent, given back when it is over, and lost nowhere.
-
-Through every client, against a server that counts what is in flight.
-"""
+"""Slots: taken right before an attempt is sent, given back when it is over, and lost nowhere."""
 
 import asyncio
 import gc
@@ -20,6 +17,7 @@ from forbear.testing.steps import parse_step
 
 from ..lanes.lane import run_at_once
 from ..sockets import Listening, head_from
+from .test_hedging import eventually
 
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
 
@@ -67,15 +65,6 @@ def is_free(limit):
     return (limit.in_flight(), limit.waiting()) == (0, 0)
 
 
-async def until(condition):
-    """Wait for what another thread does."""
-    for _ in range(500):
-        if condition():
-            return
-        await anyio.sleep(0.01)
-    pytest.fail("it did not come about")
-
-
 async def test_a_bulkhead_is_never_exceeded(adapter):
     limit, events = bulkhead(4), []
     with Counting(0.02) as server:
@@ -103,14 +92,10 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
             assert limit.in_flight() == 1
             if way == "closed":
                 await adapter.close(response)
-            else:
-                if hasattr(response, "stream") and adapter.flavour == "trio":
-                    await adapter.close(response)  # trio's sockets insist on it
-                elif adapter.name == "aiohttp":
-                    server.pause.set()  # its connection keeps it until the body has come
-                del response
-                gc.collect()
-            await until(lambda: gc.collect() >= 0 and is_free(limit))
+            elif adapter.name == "aiohttp":
+                server.pause.set()  # its connection keeps it until the body has come
+            del response
+            assert await eventually(lambda: gc.collect() >= 0 and is_free(limit))
 
 
 @pytest.mark.smoke
@@ -200,7 +185,7 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
 
                 for _ in range(5):
                     group.start_soon(call)
-                await until(lambda: (limit.in_flight(), limit.waiting()) == (1, 4))
+                assert await eventually(lambda: (limit.in_flight(), limit.waiting()) == (1, 4))
                 group.cancel_scope.cancel()
             assert is_free(limit)
             assert adapter.status(await adapter.call(client, "GET", server.url)) == 200
@@ -215,11 +200,11 @@ async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
             requests.append(request)
             await anyio.sleep(0.1 if len(requests) == 1 else 0.02)
             peak.append(limit.in_flight())
-            return adapter.library.Response(200, content=b"ok")
+            return adapter.library.Response(200)
 
         options = {"hedge": Hedge(delay=0.02, at_least=0.0, burst=5), "concurrency": limit}
-        async with adapter.client(adapter.library.MockTransport(slow), **options) as client:
-            assert (await adapter.call(client, "GET", "http://api.example.com/")).is_success
+        response = await adapter.once(adapter.library.MockTransport(slow), **options)
+        assert response.is_success
         assert (len(requests), max(peak)) == (most, most)
         assert is_free(limit)
 

@@ -1,8 +1,5 @@
-"""P6: nothing leaks. Each exit of the loop closes failed responses and gives back what was not
-used, and no more.
-
-Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its
-end. The exits by cancellation and by close() are in test_cancellation.py and test_holding.py.
+"""P6: each exit of the loop closes failed responses and gives back what was not used, and no more.
+Cancellation and close() are in test_cancellation.py and test_holding.py.
 """
 
 import contextlib
@@ -11,7 +8,6 @@ import os
 import traceback
 from itertools import product, repeat
 
-import anyio
 import pytest
 
 import forbear
@@ -20,6 +16,7 @@ from forbear import Fixed, Reason, RetryPolicy, record_of
 from ..clocks import Interrupted
 from ..lanes import ORIGIN, URL
 from .foreign import Foreign, stream_of
+from .test_hedging import eventually
 
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(1))
 
@@ -28,22 +25,10 @@ def left(budget, quick):
     return budget.tokens(ORIGIN, quick["clock"].monotonic())
 
 
-async def all_closed(server):
-    with anyio.move_on_after(30):
-        while server.open_connections:
-            await anyio.sleep(0.005)
-    return server.open_connections == 0
-
-
 SORRY = [(503, {}, b"sorry %d" % n) for n in range(4)]
 HANDED_OVER = {  # steps, responses that are closed by then, the body, tokens
     "success at once": ([200], 0, b"", 20),
-    "success after retries": (
-        [503, "read_timeout", (502, {}, b"no"), (200, {}, b"ok")],
-        2,
-        b"ok",
-        17,
-    ),
+    "success after retries": ([503, "read_timeout", 502, (200, {}, b"ok")], 2, b"ok", 17),
     "giving up": (SORRY, 3, b"sorry 3", 17),  # the last response, unread
 }
 
@@ -66,10 +51,7 @@ async def test_a_response_that_is_handed_over(adapter, quick, budget, name):
 
 @pytest.mark.parametrize("step", ["reset", "hang"])
 async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, server, quick, step):
-    """The errors that were retried hold no frames: with the client closed, so is every connection.
-
-    urllib3 and httpcore raise through frames that hold the error again, and with it the pool.
-    """
+    """urllib3 and httpcore raise through frames that hold the error again, and with it the pool."""
     server.script("/thing", step, 200)
     gc.disable()
     try:
@@ -79,7 +61,7 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
             record = record_of(response)
         del client, response
         assert record.retries >= 1  # more, if the machine is so busy that an answer takes 0.3 s
-        assert await all_closed(server)
+        assert await eventually(lambda: server.open_connections == 0)
     finally:
         gc.enable()
 
@@ -204,10 +186,7 @@ async def test_four_attempts_use_one_connection(adapter, server, quick):
     "body", ["body=700000", "body=400000;chunked=1", "body=70000;drip=300", "body=64;drip=1000"]
 )
 async def test_a_large_or_slow_failed_body_is_not_read(adapter, server, quickest, body):
-    """More than 64 KiB costs more than a new connection: closed instead.
-
-    One that drips for seconds is waited for a quarter of a second at most.
-    """
+    """More than 64 KiB, or than a quarter of a second, costs more than a new connection."""
     bound = 0.45 if body.startswith("body=64;") else 0.2
 
     async def run():
@@ -269,7 +248,7 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
                 await adapter.call(client, "GET", server.url + "/thing")
         assert adapter.is_idle(client)
         assert len(client._transport.inner._pool.connections) <= 1
-    assert await all_closed(server)
+    assert await eventually(lambda: server.open_connections == 0)
     if descriptors is not None:
         assert len(os.listdir("/proc/self/fd")) <= descriptors
 

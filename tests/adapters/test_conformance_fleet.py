@@ -1,8 +1,4 @@
-"""P5: what succeeds lets retries go: a dead origin sees a probe now and then, and after the first
-seconds of an outage first attempts only.
-
-With ``budget=`` they stay a share of traffic too, per process and per shared budget.
-"""
+"""P5: a dead origin sees a probe now and then; with ``budget=`` retries stay a share of traffic."""
 
 import time
 
@@ -19,7 +15,7 @@ async def test_a_dead_origin_sees_a_probe_now_and_then(adapter, quick):
 
     The first is sent at 0 s, again at once and after its backoff of 0.75 s, which makes the origin
     unhealthy, and as a probe 2 and 4 s later. The second is sent when it begins and as a probe 8 s
-    later. The outage has lasted longer than 10 s then: it ends at once, and so does each further one.
+    later. The outage has lasted longer than 10 s then: it ends at once, as each further one.
     """
     clock, sent = quick["clock"], []
     began = clock.monotonic()

@@ -41,7 +41,6 @@ async def test_lifecycle_of_keys(adapter, server, quick):
 
 
 async def sent(adapter, quick, *steps, headers=(), **options):
-    """The requests of one POST that succeeds after these steps."""
     inner = adapter.watched([*steps, 200])
     options = {"policy": NOW, "request": {"headers": headers or None}, **options}
     response = await adapter.once(inner, "POST", URL, **options, **quick)

@@ -1,7 +1,4 @@
-"""P8: nothing a server sends can crash the client, stall it, or be injected through it.
-
-What a header may hold is core/test_hints.py's and property/test_hints.py's.
-"""
+"""P8: nothing a server sends can crash the client, stall it, or be injected through it."""
 
 import contextlib
 

@@ -1,7 +1,4 @@
-"""P1 and P2: nothing unsafe is executed twice, and a body is sent whole or not at all.
-
-Every fault of the faulting server, and its ledger as the witness.
-"""
+"""P1 and P2: nothing unsafe is executed twice, and a body is sent whole or not at all."""
 
 import hashlib
 import time

@@ -13,7 +13,6 @@ NO_SPREAD = RetryPolicy(hint_spread=0.0)
 
 @pytest.mark.smoke
 async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
-    """Between an answer that says "in 80 ms" and the next request are 80 ms for the server."""
     server.script("/thing", "503;header=Retry-After-Ms:80", "429;header=retry-after-ms:60.5", 200)
     options = {"policy": RetryPolicy(backoff=Fixed(0)), "random": lambda: 0.0}
     response = await adapter.once(url=server.url + "/thing", **options)

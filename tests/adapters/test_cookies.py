@@ -1,6 +1,4 @@
-"""Cookies of responses that are retried go into the jar of a client that is known.
-
-That is one that was wrapped or mounted, and aiohttp's session. RFC 6265 section 3: a user agent
+"""Cookies of retried responses go into the jar of a known client. RFC 6265 section 3: a user agent
 must process Set-Cookie "including responses with 400- and 500-level status codes".
 """
 
@@ -49,7 +47,6 @@ class Known:
 
     @property
     def jar(self):
-        """Names and values."""
         if self._adapter.name == "aiohttp":
             return sorted(f"{one.key}={one.value}" for one in self.client.session.cookie_jar)
         jar = getattr(self.client.cookies, "jar", self.client.cookies)
@@ -57,7 +54,6 @@ class Known:
 
 
 def setting(status, *cookies):
-    """A step that sets cookies."""
     return ";".join([str(status), *(f"header=Set-Cookie:{quote(cookie)}" for cookie in cookies)])
 
 
@@ -97,10 +93,7 @@ OWN += [{"cookies": {"mine": "1"}}, {"cookies": {"route": "mine"}}]  # the secon
 @pytest.mark.parametrize("own", OWN, ids=str)
 @pytest.mark.parametrize("where", ["here", "before a redirect", "after a redirect elsewhere"])
 async def test_a_retry_carries_what_the_bare_client_would_send_next(adapter, server, own, where):
-    """Called twice by hand: the same cookies in the last request, and the same in the jar.
-
-    A cookie of the jar tells those of the request from a header.
-    """
+    """Called twice by hand: the same cookies in the last request, and the same in the jar."""
     if "httpx-family" in adapter.words and "cookies" in own:
         return  # httpx has deprecated them
     sets, to = setting(503, "route=b", "c=3"), "302;header=Location:"

@@ -264,7 +264,6 @@ async def test_what_follows_a_decision_takes_its_share_of_the_wait(adapter, cloc
 
 
 async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
-    """Pool of 10, 40 callers, 2 rounds that all end at their deadline, then a plain GET answers."""
     server.script("/hang", "hang")
     server.script("/thing", 200)
     ended = []

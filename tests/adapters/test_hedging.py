@@ -38,8 +38,6 @@ def hedge(**options):
 
 
 class Heard(list):
-    """What listeners were told."""
-
     __call__ = list.append
 
     @property
@@ -389,11 +387,7 @@ class Lost:
 
 
 def beside(adapter, first=anyio.sleep_forever, others=None):
-    """An inner transport: the first attempt gets what ``first()`` returns, if ever; others 200.
-
-    Args:
-        others: Awaited before that.
-    """
+    """An inner transport: ``first()`` comes before the first response, if ever."""
     sent = []
 
     async def answer(request):

@@ -65,7 +65,7 @@ async def test_before_attempt_may_be_a_coroutine_function(adapter, quick):
 
 
 class Unsigned(Exception):
-    """What a hook of a user's raises; no error of any client."""
+    pass
 
 
 @pytest.mark.smoke
@@ -147,8 +147,6 @@ async def test_contact_is_sent_as_from(adapter, quick):
 
 
 class Later:
-    """An object that is called as a coroutine function is."""
-
     async def __call__(self, *arguments):
         raise AssertionError("nobody awaits this")
 

@@ -1,7 +1,5 @@
-"""The meaning of each exception of httpx and httpx2: kind and phase, by class and cause (S7-S10).
-
-The cases of the corpus are in tests/core/test_decide.py; each class by itself, without a cause, in
-test_private_attributes.py.
+"""The meaning of each exception of httpx and httpx2 by class and cause (S7-S10). The corpus is
+tests/core/test_decide.py's; each class without a cause test_private_attributes.py's.
 """
 
 import builtins

@@ -17,7 +17,6 @@ THREE = RetryPolicy(max_attempts=3)
 
 
 def everywhere():
-    """Whatever takes options, as a function of them."""
     for library, ours in FAMILY:
         yield ours.RetryTransport
         yield ours.AsyncRetryTransport

@@ -1,7 +1,5 @@
-"""Private attributes and exceptions of the installed libraries that forbear relies on.
-
-A new version that changes one of these fails here, by name, and nowhere in production: each fact
-says what the code does without it.
+"""Private attributes and exceptions that forbear relies on: a new version that changes one fails
+here, by name. Each fact says what the code does without it.
 """
 
 import asyncio
@@ -52,10 +50,7 @@ def transport_of(name, flavour, **options):
 @library
 @flavour
 def test_clients_keep_their_transports_in_transport_and_mounts(name, flavour):
-    """Without them wrap() and unwrap() raise TypeError with the way around it.
-
-    Only its message looks for the ``_client`` of an SDK, which tests/sdk installs.
-    """
+    """Without them wrap() and unwrap() raise TypeError with the way around it."""
     lib = module(name)
     settings = {"verify": False, "trust_env": False, "mounts": {"all://a.example.com": None}}
     client = getattr(lib, f"{flavour}Client")(**settings)
@@ -149,10 +144,7 @@ def test_a_connection_that_was_never_begun_is_freed(name, flavour, kind):
 
 @library
 def test_a_body_over_http_1_shows_what_has_come_of_it(name):
-    """Without it each small body is read before it is handed over.
-
-    ``_httpcore_stream``, ``_h11_state``, ``_receive_buffer`` and ``_data``.
-    """
+    """Without ``_h11_state`` and its buffer each small body is read before it is handed over."""
     lib = module(name)
     with FaultServer() as server, lib.HTTPTransport(verify=False) as transport:
         server.script("/", "200;body=160")
@@ -329,11 +321,7 @@ def test_aiohttps_reader_calls_what_is_overridden():
 
 
 def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
-    """Without ``_timer``, ``_body`` or ``_middlewares`` it raises; without the others it is strict.
-
-    A request that waited in the pool is then one that could not connect, and a payload whose source
-    is not seen is sent once.
-    """
+    """Without ``_timer``, ``_body`` or ``_middlewares`` it raises; else it is strict."""
 
     async def look():
         async def pieces():
@@ -372,10 +360,7 @@ def test_aiohttps_connections_are_found_again():
 
 
 def test_aiohttps_responses_have_what_is_set_on_our_copy():
-    """Without ``_connection`` and ``_writer`` the copy for ``retry_if`` could end the caller's.
-
-    ``_cache`` holds the headers that ``stop_outer_retries`` changes.
-    """
+    """Without ``_connection`` and ``_writer`` the copy for ``retry_if`` could end the caller's."""
     assert "self._cache" in inspect.getsource(aiohttp.ClientResponse)
     assert isinstance(aiohttp.ClientResponse._writer, property)
     assert aiohttp.ClientResponse._connection is None

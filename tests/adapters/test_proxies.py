@@ -1,8 +1,5 @@
-"""Through a proxy, with requests and urllib3: plain requests are forwarded, https has a tunnel.
-
-Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked
-again for any method, one that answers 4xx never (it will answer so again), and a connection that
-ends in between is opened again.
+"""Through a proxy: until the tunnel is up the origin has seen nothing, so a 5xx or a reset is
+retried for any method, and a 4xx never.
 """
 
 import select
@@ -25,13 +22,7 @@ ESTABLISHED = "200 Connection established"
 
 
 class Proxy(Listening):
-    """A small proxy: tunnels CONNECT, and answers by itself what it is asked to forward.
-
-    Attributes:
-        steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200,
-            then RST); with none left it does its work.
-        seen, hosts: Method and target of each request, and its Host.
-    """
+    """Tunnels and answers, but for ``steps``: a status line, "reset" or "reset-tunnel"."""
 
     def __init__(self):
         self.steps, self.seen, self.hosts = [], [], []

@@ -1,7 +1,5 @@
-"""A body that forbear has read before its caller is whole in every way of reading it, and ends.
-
-A vendor's hint, ``retry_if``, the wait of a held call and that for a first event read it, and put
-it back.
+"""A body that forbear has read before its caller (for a hint, ``retry_if``, a held call or a first
+event) is whole in every way of reading it, and ends.
 """
 
 import io

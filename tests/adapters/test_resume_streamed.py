@@ -1,7 +1,5 @@
-"""A body that the caller streams goes on when it breaks: what is of requests and urllib3 alone.
-
-What they share with httpx is in test_resuming.py. An expected offset is the number of raw bytes
-that were sent before the cut.
+"""A streamed body of requests and urllib3 goes on when it breaks; offsets count raw bytes.
+What they share with httpx is in test_resuming.py.
 """
 
 import contextlib
@@ -58,14 +56,12 @@ clients = pytest.mark.parametrize("lane", [REQUESTS, URLLIB3], ids=["requests", 
 
 @contextlib.contextmanager
 def made(lane, policy=POLICY, *, settings=None, **options):
-    """A client of a lane."""
     options = {"policy": policy, "budget": None, **options}
     with contextlib.closing(lane.build(None, options, **(settings or {}))) as client:
         yield client
 
 
 def get(client, url):
-    """A response whose body is not read."""
     return client.request("GET", url, is_open=True, timeout=30)
 
 
@@ -81,7 +77,6 @@ def read(lane, response, way=None):
 
 
 def fetch(lane, origin, way=None):
-    """One download with a fresh client: response, content, error."""
     with made(lane) as client:
         response = get(client, origin.url)
         return response, *read(lane, response, way)
@@ -143,7 +138,6 @@ INSIDE = {  # each answer is to one request; and the places where the body goes 
 
 
 def whole(client, url):
-    """A call whose body the library reads: response and content."""
     response = client.request("GET", url, timeout=30)
     return response, response.content
 

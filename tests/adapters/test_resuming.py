@@ -37,7 +37,6 @@ def at(place, total=SIZE, *, tag="v1", size=None):
 
 
 def ranges(server, path="/file"):
-    """The ranges that were asked for, request by request."""
     found = [{name.lower(): value for name, value in one.headers} for one in server.requests(path)]
     return [(fields.get("range"), fields.get("if-range")) for fields in found]
 

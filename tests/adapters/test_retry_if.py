@@ -117,7 +117,6 @@ async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
 
 
 def pending_then_done(status=200, then=200, lines=JSON, code=bytes, **named):
-    """Two answers, the second one with what is waited for."""
     return [
         Answer(status=status, lines=lines, content=code(PENDING), **named),
         Answer(status=then, lines=lines, content=code(DONE), **named),

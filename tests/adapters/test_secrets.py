@@ -1,8 +1,4 @@
-"""P10: nothing secret is logged, noted, recorded or shown.
-
-Every value below that a caller or a server may keep secret holds the word SECRET; method, scheme,
-host, port, status and class names are all that is told.
-"""
+"""P10: nothing secret is logged, noted, recorded or shown; what is secret below holds SECRET."""
 
 import logging
 

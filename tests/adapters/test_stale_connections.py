@@ -1,7 +1,4 @@
-"""Stale connections: idle ones that the peer, or a middlebox on the way, has forgotten.
-
-Whatever is sent over one is answered by a reset, or not at all. The client has eight of them.
-"""
+"""Stale connections: eight idle ones that the peer, or a middlebox on the way, has forgotten."""
 
 from contextlib import asynccontextmanager
 
@@ -16,12 +13,7 @@ EIGHT = 8
 
 
 class Middlebox(Listening):
-    """A server behind a middlebox that can forget connections; serves while it is a context.
-
-    Attributes:
-        arrived: For each request its method, and whether its connection was forgotten.
-        together: Answer no request before so many have come.
-    """
+    """Can forget connections; answers so many requests ``together``."""
 
     def __init__(self):
         self.arrived, self.together, self._forgotten, self._waiting = [], 1, {}, 0
@@ -33,7 +25,6 @@ class Middlebox(Listening):
 
     @property
     def stale(self):
-        """How many requests came over a connection that was forgotten."""
         return sum(was_forgotten for _, was_forgotten in self.arrived)
 
     def serve(self, sock, number):
@@ -74,7 +65,6 @@ async def stale_client(adapter, box, how, **options):
 
 
 async def call_at_once(adapter, client, box):
-    """Make calls that each take a connection of their own."""
     box.together = EIGHT
 
     async def one(n):

@@ -1,7 +1,5 @@
 """Bodies that stall while forbear reads them: a failed one is read for a quarter of a second.
-
-The client waits 60 s for a read here, and a server that stalls does so until its peer leaves or
-the test says so: what waited for more than forbear's own time would take those 60 s.
+What waited for more than forbear's own time would take the 60 s for which the client waits here.
 """
 
 import functools
@@ -33,10 +31,7 @@ STALLS = {
 
 
 class Stalling(Listening):
-    """Answers every request with a head and a part of a body; the rest comes when ``go`` is set.
-
-    After the first ``times`` it answers 200 without a body.
-    """
+    """Answers with a part of a body, whose rest comes when ``go`` is set; later with 200."""
 
     def __init__(self, status, head, part, rest=b"", times=10**6):
         self.answer = f"HTTP/1.1 {status} Made\r\n{head}\r\n".encode() + part

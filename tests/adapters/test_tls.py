@@ -82,11 +82,7 @@ def test_a_server_that_refuses_the_client_may_have_read(
 
 
 class Breaking(Listening):
-    """Breaks its first handshakes before its ServerHello, then answers every request.
-
-    Attributes:
-        requests: The heads that arrived.
-    """
+    """Breaks its first handshakes before its ServerHello, then answers every request."""
 
     def __init__(self, context, *ways):
         self._context, self._ways, self.requests = context, ways, []

@@ -104,7 +104,6 @@ def chain_of_causes(*names, text=""):
 
 
 def short(*names):
-    """``rq.X`` and ``u3.X`` for the long names."""
     return [
         name.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.")
         for name in names

@@ -64,13 +64,11 @@ def lane():
 
 @pytest.fixture
 def retry(quick):
-    """Makes a Retry that waits in fake time."""
     return lambda policy=AT_ONCE, **options: Retry(policy, **{**quick, **options})
 
 
 @pytest.fixture
 def manager():
-    """Makes PoolManagers, cleared at the end."""
     made = []
 
     def make(retry, **settings):
