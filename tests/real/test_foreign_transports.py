@@ -1,12 +1,17 @@
-"""Inner transports that are not the library's own: httpx-aiohttp, ASGI and WSGI applications.
+"""Transports of others: httpx-aiohttp, ASGI and WSGI applications, hishel's cache both ways.
 
 httpx-aiohttp reports a request that the server had read as ConnectTimeout, and a refused connection
 with a cause that nobody can vouch for. So its errors prove nothing.
 """
 
+import anyio
+import httpx2
 import pytest
 
 import forbear
+import forbear.httpx
+from forbear.httpx2 import AsyncRetryTransport
+from forbear.testing import FakeClock
 
 from ..lanes import lane_of
 from .conftest import free_port, package
@@ -86,3 +91,34 @@ def test_an_asgi_application_is_an_inner_transport(adapter):
     (response,) = adapter.calls(("PUT", "http://service/", {"content": b"body"}), inner=inner)
     assert (response.status_code, response.text) == (200, "done")
     assert seen == [b"body"] * 3
+
+
+CACHED = "200;header=Cache-Control:max-age=60;header=ETag:%22v1%22"
+
+
+@pytest.mark.parametrize("order", ["cache above", "cache below"])
+def test_a_cache_and_retries_do_both_their_work(order, server):
+    """503, 200: the first call is retried, the second comes from the cache; two requests in all."""
+    server.script("/page", 503, CACHED)
+    hishel, adapter = package("hishel"), package("hishel.httpx2")
+
+    async def run():
+        import anysqlite
+
+        storage = hishel.AsyncSqliteStorage(connection=await anysqlite.connect(":memory:"))
+        sending, named = httpx2.AsyncHTTPTransport(verify=False), {"clock": FakeClock()}
+        if order == "cache above":
+            below = AsyncRetryTransport(sending, **named)
+            transport = adapter.AsyncCacheTransport(below, storage)
+        else:
+            below = adapter.AsyncCacheTransport(sending, storage)
+            transport = AsyncRetryTransport(below, **named)
+        async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+            return [await client.get(f"{server.url}/page") for _ in range(2)]
+
+    first, second = anyio.run(run)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.text == second.text
+    assert len(server.requests()) == 2
+    if order == "cache below":
+        assert forbear.record_of(first).reasons == ("503",)
