@@ -23,11 +23,11 @@ from ..lanes.lane import run_at_once
 from ..sockets import Listening
 from .conftest import package
 
-# Abandoned async iterations: see tests/adapters/test_bodies.py.
 pytestmark = [
     pytest.mark.real,
     # Both libraries and every event loop; what differs between the other pairs is not the server's.
     pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx2-trio"),
+    # Abandoned async iterations: see tests/adapters/test_bodies.py.
     pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
 ]
 
@@ -64,13 +64,11 @@ class Http2Server(Listening):
     """Answers the n-th complete request with the n-th step; the last one repeats. Keeps a ledger.
 
     Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code;
-    "goaway-below": GOAWAY that names the stream before this one as the last processed;
-    "goaway-0": nothing was processed; (first, size, end): bytes of the file from the first on, with
-    RST_STREAM at the end if that is before the size's; "never": it gets no answer; a text of
-    digits: that status with five of eight bytes, and no more; with "?" no length;
-    bytes: a stream of events, which ends after these if they have data; "goaway": the head of
-    a stream of events, GOAWAY, and the end of the connection. Wrong: "short": a body shorter than its
-    length ends as if it were whole; "frame", "long-frame": an invalid frame comes in a body.
+    "goaway-below": GOAWAY names the stream before this one as the last processed, "goaway-0": none;
+    "goaway": the same after the head of a stream of events; "never": no answer;
+    (first, size, end): bytes of the file, with RST_STREAM if that is before its size; bytes: a
+    stream of events, which ends if they have data; digits: that status with five of eight bytes, with
+    "?" no length. Wrong: "short": the body ends early, as if whole; "frame", "long-frame": invalid.
     """
 
     def __init__(self, *steps, tls=None):
@@ -103,27 +101,23 @@ class Http2Server(Listening):
             mine = {}
             while data := sock.recv(65_536):
                 for event in connection.receive_data(data):
-                    self._take(connection, event, mine, number + 1, sock)
+                    match event:
+                        case h2.events.RequestReceived(stream_id=of):
+                            method = dict(event.headers)[b":method"].decode()
+                            mine[of] = Stream(number + 1, of, method)
+                            self.streams.append(mine[of])
+                        case h2.events.DataReceived(stream_id=of, data=data):
+                            mine[of].body += data
+                            connection.acknowledge_received_data(event.flow_controlled_length, of)
+                        case h2.events.StreamEnded(stream_id=of):
+                            mine[of].complete = True
+                            self._answer(connection, mine[of], sock)
+                        case h2.events.StreamReset(stream_id=of):
+                            self.resets.append(of)
                 with self.lock:
                     sock.sendall(connection.data_to_send())
                 if connection.state_machine.state is h2.connection.ConnectionState.CLOSED:
                     break
-
-    def _take(self, connection, event, mine, number, sock):
-        match event:
-            case h2.events.RequestReceived():
-                method = dict(event.headers)[b":method"].decode()
-                mine[event.stream_id] = Stream(number, event.stream_id, method)
-                self.streams.append(mine[event.stream_id])
-            case h2.events.DataReceived():
-                mine[event.stream_id].body += event.data
-                connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            case h2.events.StreamEnded():
-                stream = mine[event.stream_id]
-                stream.complete = True
-                self._answer(connection, stream, sock)
-            case h2.events.StreamReset():
-                self.resets.append(event.stream_id)
 
     def _answer(self, connection, stream, sock):
         with self.lock:

@@ -1,4 +1,4 @@
-"""Mocks that are put in place after the client was built still see each attempt.
+"""Tests of others: mocks put in place after the client was built, and other plugins of pytest.
 
 The inner transport's method is looked up at every call: respx and pytest-httpx replace it.
 """
@@ -126,3 +126,73 @@ with FaultServer() as server:
 print("held")
 """
     assert python(program) == "held"
+
+
+ASYNC_TESTS = """
+import time
+import httpx, pytest
+import forbear, forbear.httpx
+from forbear import Fixed, RetryPolicy
+from forbear.testing import ScriptedTransport, disabled, fast
+
+PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
+BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
+
+def an_async_client(policy=PATIENT):
+    return httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport(ScriptedTransport([503]), policy=policy, gate=None))
+
+@pytest.fixture(scope="module")
+async def shared_client():
+    async with an_async_client() as client:
+        yield client
+
+@pytest.fixture
+async def fast_by_hand():
+    with fast(max_attempts=2):
+        yield
+
+async def test_fast(forbear_fast, shared_client):
+    assert (await shared_client.get("http://a.example/")).status_code == 503
+    raise ZeroDivisionError  # one that fails leaves nothing to the next either
+
+async def test_clock(forbear_clock, forbear_events, shared_client):
+    await shared_client.get("http://a.example/")
+    assert forbear_clock.sleeps == [100.0, 100.0]
+    forbear_events.assert_retried(2)
+    with fast(), disabled():
+        pytest.skip("in the middle")
+
+async def test_a_fixture_of_ones_own(fast_by_hand, shared_client):
+    found = forbear.record_of(await shared_client.get("http://a.example/"))
+    assert len(found.attempts) == 2
+
+async def test_slow_again():
+    assert forbear.engine.current.everywhere is None
+    began = time.monotonic()
+    async with an_async_client(BRIEF) as client:
+        await client.get("http://a.example/")
+    assert time.monotonic() - began >= 0.05
+"""
+OUTCOMES = {"passed": 2, "failed": 1, "skipped": 1}
+
+
+@pytest.mark.slow
+def test_with_pytest_asyncio(suite):
+    """One loop for a module's client and its tests, each test a task of its own."""
+    package("pytest_asyncio")
+    loops = [f"asyncio_default_{what}_loop_scope = module" for what in ("fixture", "test")]
+    done = suite(ASYNC_TESTS, "pytest_asyncio.plugin", "asyncio_mode = auto", *loops)
+    done.assert_outcomes(**OUTCOMES)
+
+
+@pytest.mark.slow
+def test_with_anyio(suite):
+    """anyio runs all tests of a module in one task, that is older than any of them."""
+    marked = """
+pytestmark = pytest.mark.anyio
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"
+"""
+    suite(ASYNC_TESTS + marked, "anyio").assert_outcomes(**OUTCOMES)

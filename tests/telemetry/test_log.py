@@ -14,12 +14,12 @@ from forbear.core.call import Call
 from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
 from forbear.engine.event_log import EventLog
-from forbear.engine.events import RESUME
 from forbear.httpx import RetryTransport
 from forbear.limits import renew
 from forbear.limits.limits import Limits
 from forbear.testing import FakeClock, ScriptedTransport, record
 
+from ..lanes import lane_of
 from ..processes import python
 
 ROOT = Path(__file__).parent.parent.parent
@@ -140,13 +140,12 @@ def test_a_circuit_tells_of_its_edges(lines):
     assert refused == ["DEBUG"] * 3  # an open circuit was told of when it opened
 
 
-def test_a_resumed_download(lines):
+def test_a_resumed_download(download, lines):
     """INFO, with how far it had come."""
-    call = Call(POLICY, Request("GET", "https://cdn.test:443", []), Limits(), 0.0, 4)
-    EventLog("files", []).emit(RESUME, (), call, 65536, 100_000, "failed")
+    lane_of("httpx-sync").calls(("GET", download(404)))
     ((level, _, fields),) = lines("resume")
     assert level == "INFO"
-    assert chosen(fields, "offset", "total", "result") == (65536, 100_000, "failed")
+    assert chosen(fields, "offset", "total", "result") == (160_000, 320_000, "failed")
 
 
 NO_LOGGING = """
@@ -185,8 +184,8 @@ def test_a_forked_child_begins_its_own_log(caplog):
     """Another thread of the parent may be changing what was logged so far at that very moment."""
     tell = EventLog("a", ())
     changed = [vars(tell)[name] for name in ("_logged", "_again_at", "_left_out")]
-    tell.hook_failed("retry_if", ValueError())
-    tell.hook_failed("retry_if", ValueError())
+    for _ in range(2):
+        tell.hook_failed("retry_if", ValueError())
     assert len(caplog.records) == 1
     renew()
     tell.hook_failed("retry_if", ValueError())
