@@ -211,20 +211,10 @@ def run_readme_tests(tmp_path):
             (tmp_path / f"test_pasted_{number}.py").write_text(source, encoding="utf-8")
         environment = {name: os.environ[name] for name in os.environ if name[:7] != "PYTEST_"}
         environment["PYTHONPATH"] = str(Path(forbear.__file__).parent.parent)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-c",
-            config,
-            "--rootdir",
-            tmp_path,
-            *NAMED,
-        ]
+        command = [sys.executable, "-m", "pytest", "-q", "-c", config, "--rootdir", tmp_path]
         done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", tmp_path], cwd=tmp_path, check=False, timeout=500,
-            capture_output=True, text=True, env=environment,
+            [*command, *NAMED, "-p", "no:cacheprovider", tmp_path], env=environment, cwd=tmp_path,
+            check=False, timeout=500, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{passed} passed" in done.stdout

@@ -53,9 +53,6 @@ from .lanes.lane import run_at_once
 
 ROOT = str(Path(forbear.__file__).parent)
 UNTRACED = str(Path(ROOT) / "testing")  # the server and the clock are the test's
-needs_monitoring = pytest.mark.skipif(
-    not hasattr(sys, "monitoring"), reason="sys.monitoring needs Python 3.12"
-)
 NUMBERS = count(1)
 SIZE = 200_000
 SPINE = "loop.py"
@@ -111,6 +108,8 @@ def watched():
     ``sys.settrace`` would let CPython instrument all functions anew for each call, the libraries'
     too, which takes longer than the call.
     """
+    if not hasattr(sys, "monitoring"):
+        pytest.skip("sys.monitoring needs Python 3.12")
     monitoring, codes = sys.monitoring, []
     tool, events = monitoring.DEBUGGER_ID, monitoring.events
 

@@ -14,13 +14,9 @@ def python(code, *flags, **environment):
     """Run code in a fresh interpreter that finds this forbear; return what it printed."""
     code = f"import sys; sys.path.insert(0, {SOURCE!r})\n{code}"
     done = subprocess.run(
-        [sys.executable, "-W", "error", *flags, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env={**os.environ, "PYTHONPATH": SOURCE, **environment},
-    )
+        [sys.executable, "-W", "error", *flags, "-c", code], check=False, timeout=500,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": SOURCE, **environment},
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
 

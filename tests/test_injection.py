@@ -7,24 +7,13 @@ import pytest
 
 from forbear.testing import FaultServer
 
-from .injection import (
-    CLIENTS,
-    inject,
-    needs_monitoring,
-    new_numbers,
-    numbers,
-    scenarios_of,
-    watched,
-)
+from .injection import CLIENTS, inject, new_numbers, numbers, scenarios_of, watched
 
 # An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
-pytestmark = [
-    needs_monitoring,
-    *map(pytest.mark.filterwarnings, (
-        "ignore:coroutine:RuntimeWarning", "ignore::ResourceWarning",
-        "ignore::pytest.PytestUnraisableExceptionWarning",
-    )),
-]  # fmt: skip
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:coroutine:RuntimeWarning", "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)  # fmt: skip
 ERRORS = dict.fromkeys(("httpx-asyncio", "aiohttp-asyncio"), asyncio.CancelledError)
 COMMON = (
     "success", "retry", "held", "half-open", "resumed", "a slot", "queued",

@@ -13,10 +13,9 @@ from forbear.addons.pacing import Turn
 from forbear.core.headers.quota import Quota
 from forbear.limits.health import TOKENS
 
-from ..injection import every_line, needs_monitoring, watched
+from ..injection import every_line, watched
 from .test_lease import Asking
 
-pytestmark = needs_monitoring
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired

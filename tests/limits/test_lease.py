@@ -296,17 +296,6 @@ def test_a_process_is_quiet_without_its_keeper_too(budget):
     assert budget.tokens(A, 61.0) == 1.5
 
 
-def test_a_child_has_borrowed_nothing_and_owes_nothing(budget):
-    """Else a lease would be spent, and calls reported, by both; test_locks.py forks."""
-    lent(budget, A, 0.0, size=9)
-    budget.deposit(A, 0.0)
-    budget.after_fork()
-    assert budget.tokens(A, 0.0) == 0
-    budget.count_call()
-    assert budget.spend(A, 1.0, 1.0)
-    assert borrow(budget).calls == 1
-
-
 STEPS = st.one_of(
     st.tuples(st.just("spend"), st.sampled_from([0.25, 1.0])),
     st.tuples(st.just("refund"), st.just(1.0)),
