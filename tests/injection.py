@@ -390,8 +390,11 @@ class Shared:
             yield "a context is left set"
         if self.port.backstop is not None and self.port.backstop.alarms.pending:
             yield "an attempt would still be cut"
-        if self.hedge is not None:
-            yield from self.hedge_faults(self.port.first.of_thread.alarms, retries)
+        if self.hedge is not None and self.port.first.of_thread.alarms.pending:
+            yield "a second attempt would still be sent"
+        for times in self.hedge._times.values() if self.hedge is not None else ():
+            if (missing := self.hedge.burst - times._tokens) > retries:
+                yield f"{missing:g} tokens of the hedge are spent for {retries} attempts"
         if not self.client.lane.is_idle(self.client.client):
             yield "a connection is lost"
 
@@ -404,13 +407,6 @@ class Shared:
                 yield "a place in the queue is taken"
         if gate.quiet and any(one.tokens < TOKENS for one in gate._origins.values()):
             yield "the gate is quiet and not well"
-
-    def hedge_faults(self, alarms, sent):
-        if alarms.pending:
-            yield "a second attempt would still be sent"
-        for times in self.hedge._times.values():
-            if (missing := self.hedge.burst - times._tokens) > sent:
-                yield f"{missing:g} tokens of the hedge are spent for {sent} attempts"
 
     def breaker_faults(self):
         breaker, circuits = self.breaker, self.breaker._circuits
@@ -428,9 +424,10 @@ class Shared:
 def was_sending(caught):
     for frame, line in traceback.walk_tb(caught.__traceback__):
         name, path = frame.f_code.co_name, frame.f_code.co_filename
-        second = "handle_async_request(self.request)" in linecache.getline(path, line)
-        if (name == "send" or second) and "adapters" in path:
+        if name == "send" and path.startswith(ROOT):
             return True
+        if "handle_async_request(self.request)" in linecache.getline(path, line):
+            return True  # the second attempt
     return False
 
 
@@ -468,14 +465,6 @@ def inject(client, name, server, number, error):
     if not faults:
         shared.client.close()
     return injection, faults
-
-
-def numbers(client, name, server):
-    """Count the lines of a call that gets through; return each at its first and its last visit."""
-    visits = visits_of(client, name, server)
-    first = {visit: number for number, visit in reversed(list(enumerate(visits, 1)))}
-    last = {visit: number for number, visit in enumerate(visits, 1)}
-    return sorted({*first.values(), *last.values()})
 
 
 def new_numbers(client, name, server, seen):
