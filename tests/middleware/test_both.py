@@ -2,7 +2,7 @@
 
 import functools
 import math
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from wsgiref.validate import validator
 
@@ -17,7 +17,6 @@ import forbear.requests
 import forbear.urllib3
 from forbear import Fixed, Reason, RetryPolicy, asgi, wsgi
 from forbear.engine.current import CURRENT
-from forbear.testing import FaultServer
 
 from .servers import PLAIN, RETRY, answering, ask_asgi, ask_wsgi, marks_of
 
@@ -111,40 +110,25 @@ def test_an_application_that_raises_leaves_nothing_behind(ask, backend):
     assert calls.sent == 4
 
 
-@pytest.mark.parametrize(("headers", "seconds"), [
-    (TWO, 1.95), ({**TWO, DEADLINE: "1000"}, 0.95),  # the earlier
-    ({"grpc-timeout": "60m"}, 0.03),  # never less than half
-    ({"grpc-timeout": "soon", DEADLINE: "0"}, math.inf),
+@pytest.mark.parametrize(("headers", "own", "seconds", "sent"), [
+    (TWO, None, 1.95, 4 + 4), ({**TWO, DEADLINE: "1000"}, None, 0.95, 4 + 4),  # the earlier
+    ({"grpc-timeout": "60m"}, None, 0.03, 1 + 1),  # never less than half
+    ({"grpc-timeout": "soon", DEADLINE: "0"}, None, math.inf, 4 + 4),
+    ({}, 0.25, 0.25, 3 + 1), ({DEADLINE: "150"}, 0.25, 0.1, 1 + 1),  # the earlier again
 ])  # fmt: skip
-def test_the_incoming_deadline_bounds_the_calls(ask, backend, headers, seconds):
-    """Taken over, and 0.05 s of it kept for the way back."""
-    calls, left = backend([503]), []
-
-    def work():
-        now = calls.clock.monotonic()
-        left.append(CURRENT.get().deadline_on(calls.clock, now) - now)
-        calls.get()
-
-    ask(work, headers, clock=calls.clock)
-    assert left == [pytest.approx(seconds)]
-    assert calls.sent == (1 if seconds == 0.03 else 4)  # 0.1 s apart
-
-
-@pytest.mark.parametrize(("headers", "seconds"), [({}, 0.25), ({DEADLINE: "150"}, 0.1)])
-def test_a_deadline_of_the_service_bounds_the_calls(ask, backend, headers, seconds):
-    """The earlier of it and the sender's; attempts are 0.1 s apart, and there would be four."""
+def test_a_deadline_bounds_the_calls(ask, backend, headers, own, seconds, sent):
+    """The sender's, of which 0.05 s are kept for the way back, or the service's own."""
     calls, after = backend([503]), []
 
     def work():
         now = calls.clock.monotonic()
         after.append(copy_context())
         assert CURRENT.get().deadline_on(calls.clock, now) - now == pytest.approx(seconds)
-        calls.get()
+        calls.get()  # attempts are 0.1 s apart
         calls.get()
 
-    ask(work, headers, deadline=0.25, clock=calls.clock)
-    sent = calls.sent
-    assert sent == (1 + 1 if headers else 3 + 1)
+    ask(work, headers, deadline=own, clock=calls.clock)
+    assert calls.sent == sent
     after[0].run(calls.get)  # as a task does that outlives the request
     assert calls.sent == sent + 4
 
@@ -190,22 +174,19 @@ def test_a_failed_answer_is_marked(ask, backend, steps, status, marked):
 
 
 @pytest.mark.parametrize("library", ["requests", "urllib3", "Retry"])
-def test_every_client_is_heard(ask, library):
+def test_every_client_is_heard(ask, server, library):
     """Sent once for a retry; else its giving up marks the answer."""
-    policy = RetryPolicy(max_attempts=4, backoff=Fixed(0))
-    with FaultServer() as server, ExitStack() as stack:
-        server.script("/thing", 503)
-        url = server.url + "/thing"
-        if library == "requests":
-            session = stack.enter_context(requests.Session())
-            session.trust_env = False
-            forbear.requests.mount(session, policy, gate=None)
-            get = functools.partial(session.get, url)
-        else:
-            retry = forbear.urllib3.Retry(policy)
-            made = forbear.urllib3.RetryPoolManager(policy, gate=None)
-            manager = made if library == "urllib3" else urllib3.PoolManager(retries=retry)
-            get = functools.partial(stack.enter_context(manager).request, "GET", url)
+    server.script("/thing", 503)
+    policy, url = RetryPolicy(max_attempts=4, backoff=Fixed(0)), server.url + "/thing"
+    if library == "requests":
+        client = forbear.requests.mount(requests.Session(), policy, gate=None)
+        client.trust_env = False
+    elif library == "urllib3":
+        client = forbear.urllib3.RetryPoolManager(policy, gate=None)
+    else:
+        client = urllib3.PoolManager(retries=forbear.urllib3.Retry(policy))
+    with client:
+        get = functools.partial(client.request, "GET", url)
         assert ask(get, RETRY, status=502) == []
         assert len(server.requests()) == 1
         assert ask(get, status=502) == ["false"]
