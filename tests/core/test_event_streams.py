@@ -169,49 +169,36 @@ def sse(name: str, data: object) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def anthropic(kind: str, **more: object) -> bytes:
-    return sse("error", {"type": "error", "error": {"type": kind, "message": "m", **more}})
-
-
-def openai(code: str) -> bytes:
-    failed = {"type": "response.failed", "response": {"error": {"code": code, "message": "m"}}}
-    return sse("response.failed", failed)
-
-
-def google(code: int, *details: object) -> bytes:
-    return sse("", {"error": {"code": code, "status": "S", "details": list(details)}})
-
-
-def exception(kind: str) -> bytes:
-    return frame({":message-type": "exception", ":exception-type": kind}, b'{"message": "m"}')
-
-
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
 A_DAY = {"@type": "google.rpc.QuotaFailure", "violations": [{"quotaId": "RequestsPerDay"}]}
-LIMIT = {"error_code": "enforced_spend_limit_reached"}
+LIMIT = {"details": {"error_code": "enforced_spend_limit_reached"}}
 
 
 @pytest.mark.parametrize(("vendor", "event", "reported"), [
-    ("anthropic", anthropic("overloaded_error"), (529, NO_HINT)),
-    ("anthropic", anthropic("api_error"), (500, NO_HINT)),
-    ("anthropic", anthropic("rate_limit_error"), (429, NO_HINT)),
-    ("anthropic", anthropic("rate_limit_error", details=LIMIT), (429, NO)),
-    ("anthropic", anthropic("invalid_request_error"), None),
+    *(("anthropic", sse("error", {"type": "error", "error": {"type": kind, **more}}), reported)
+        for kind, more, reported in (
+            ("overloaded_error", {}, (529, NO_HINT)), ("api_error", {}, (500, NO_HINT)),
+            ("rate_limit_error", {}, (429, NO_HINT)), ("rate_limit_error", LIMIT, (429, NO)),
+            ("invalid_request_error", {}, None))),
     ("anthropic", sse("message_start", {"type": "message_start"}), None),
-    ("openai", openai("server_error"), (500, NO_HINT)),
-    *(("openai", openai(f"rate_limit{end}"), (429, NO_HINT)) for end in ("_exceeded", "_error", "")),
-    ("openai", openai("insufficient_quota"), (429, NO)),
-    ("openai", openai("invalid_prompt"), None),
+    *(("openai", sse("response.failed",
+        {"type": "response.failed", "response": {"error": {"code": code}}}), reported)
+        for code, reported in (
+            ("server_error", (500, NO_HINT)), ("rate_limit_exceeded", (429, NO_HINT)),
+            ("rate_limit_error", (429, NO_HINT)), ("rate_limit", (429, NO_HINT)),
+            ("insufficient_quota", (429, NO)), ("invalid_prompt", None))),
     ("openai", sse("error", {"type": "error", "code": "server_error"}), (500, NO_HINT)),
     ("openai", sse("", {"error": {"type": "server_error", "code": None}}), (500, NO_HINT)),
     ("openai", sse("", {"choices": [], "code": "server_error"}), None),
-    ("google", google(429, RETRY_INFO), (429, Hint(7.0, None, "google.rpc.retryinfo"))),
-    ("google", google(503), (503, NO_HINT)),
-    ("google", google(429, A_DAY, RETRY_INFO), (429, NO)), ("google", google(400), None),
+    *(("google", sse("", {"error": {"code": code, "status": "S", "details": details}}), reported)
+        for code, details, reported in (
+            (429, [RETRY_INFO], (429, Hint(7.0, None, "google.rpc.retryinfo"))),
+            (503, [], (503, NO_HINT)), (429, [A_DAY, RETRY_INFO], (429, NO)), (400, [], None))),
     ("google", sse("", {"candidates": []}), None),
-    ("bedrock", exception("throttlingException"), (429, NO_HINT)),
-    ("bedrock", exception("ModelStreamErrorException"), (424, NO_HINT)),
-    ("bedrock", exception("validationException"), None),
+    *(("bedrock", frame({":message-type": "exception", ":exception-type": kind}, b"{}"), reported)
+        for kind, reported in (
+            ("throttlingException", (429, NO_HINT)), ("validationException", None),
+            ("ModelStreamErrorException", (424, NO_HINT)))),
     ("bedrock", frame({":message-type": "event", ":event-type": "chunk"}, b"{}"), None),
 ])  # fmt: skip
 def test_error_events_of_the_vendors(vendor, event, reported):
