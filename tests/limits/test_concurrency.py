@@ -79,6 +79,12 @@ def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next(bulkhead):
     assert bulkhead.in_flight() == 1
 
 
+def test_a_full_queue_refuses():
+    limit = ConcurrencyLimit(1, adaptive=False, max_waiting=1)
+    assert [one.found for one in fill(limit, 3)] == [True, False, None]
+    assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
+
+
 @pytest.mark.parametrize("come_next", [
     lambda limit, other, waiting: limit.in_flight(),
     lambda limit, other, waiting: Woken(limit, "http://c:80"),
