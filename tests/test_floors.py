@@ -24,7 +24,7 @@ HEIGHTS = [
     ("errors", "core"),
     ("limits", "idempotency"),
     ("engine",),
-    ("addons", "engine.options"),  # the types of all options, for editors and type checkers
+    ("addons", "events", "engine.options"),  # all events and options, for type checkers
     ("adapters", "telemetry"),
     ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi", "strategies"),
     ("testing",),

@@ -27,6 +27,11 @@ STRATEGIES = {
     "AwsStandard", "Backoff", "Failure", "Fault", "Hint", "Phase", "PolicyFields", "RetryRefused",
     "RetryStrategy", "RetryToken", "StandardStrategy", "TokenBucket",
 }  # fmt: skip
+EVENTS = {
+    "AttemptDelayed", "AttemptFailed", "BudgetExhausted", "CallEnded", "CallOutcome",
+    "CircuitTransition", "Event", "FailedOver", "GaveUp", "Hedged", "Released", "Resumption",
+    "RetryAfterIgnored", "RetryScheduled", "SucceededAfterRetry",
+}  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 WRAPS = {"wrap", "unwrap", "is_wrapped", "classify"} | ERRORS
 TRANSPORTS = {"RetryTransport", "AsyncRetryTransport"} | WRAPS
@@ -42,6 +47,7 @@ MODULES = {
     "forbear.httpx2": TRANSPORTS,
     "forbear.asgi": {"RetryContextMiddleware"},
     "forbear.wsgi": {"RetryContextMiddleware"},
+    "forbear.events": EVENTS,
     "forbear.idempotency": {"serialize", "parse", "generate"},
     "forbear.redis": {"RedisBudget"},
     "forbear.requests": {"RetryAdapter", "mount", "is_mounted", "classify"} | ERRORS,
@@ -56,7 +62,7 @@ MODULES = {
 PUBLIC = [
     (f"{module}.{name}", getattr(importlib.import_module(module), name))
     for module, names in MODULES.items()
-    for name in sorted(names)
+    for name in sorted(names - {"Event"})  # a union
 ]
 # Said once at the Protocol or the base class: RetryStrategy, Backoff, Clock, httpx.BaseTransport.
 SAID_ELSEWHERE = {

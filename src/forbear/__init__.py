@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import addons as addons
     from . import aiohttp as aiohttp
     from . import asgi as asgi
+    from . import events as events
     from . import httpx as httpx
     from . import httpx2 as httpx2
     from . import idempotency as idempotency
@@ -68,8 +69,8 @@ _PLACES = {
 
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (
-    "addons", "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests",
-    "strategies", "testing", "urllib3", "wsgi",
+    "addons", "aiohttp", "asgi", "events", "httpx", "httpx2", "idempotency", "redis",
+    "requests", "strategies", "testing", "urllib3", "wsgi",
 )  # fmt: skip
 
 __all__ = [

@@ -14,7 +14,7 @@ import urllib3
 import forbear
 from forbear import Fixed, Hedge, Reason, RetryGate, RetryPolicy, record_of
 from forbear.aiohttp import RetryMiddleware
-from forbear.core.events import RetryScheduled
+from forbear.events import RetryScheduled
 from forbear.httpx import AsyncRetryTransport
 
 from ..lanes import ORIGIN, URL

@@ -11,7 +11,7 @@ import pytest
 
 import forbear
 from forbear import CircuitBreaker, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy
-from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
+from forbear.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
 from forbear.strategies import Phase
 from forbear.testing.steps import parse_step
 

@@ -11,7 +11,7 @@ import pytest
 
 import forbear
 from forbear import ConcurrencyLimit, Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
-from forbear.core.events import CallEnded, CircuitTransition
+from forbear.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 
 from ..threads import hasty, in_threads

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Reason, RetryPolicy, record_of
-from forbear.core.events import AttemptFailed, Event
+from forbear.events import AttemptFailed, Event
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 

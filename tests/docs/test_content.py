@@ -13,11 +13,10 @@ import pytest
 import forbear.httpx
 import forbear.testing
 from benchmarks import house
-from forbear import Reason, RetryPolicy, pytest_plugin, redis
+from forbear import Reason, RetryPolicy, events, pytest_plugin, redis
 from forbear.cli import main as command
 from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
-from forbear.core import events
 from forbear.engine.events import LINES, TABLE
 from forbear.engine.options import FamilyOptions, Options
 from forbear.engine.settings import ADDONS

@@ -15,7 +15,7 @@ import pytest
 
 import forbear.addons.hedge  # which brings the row of its event
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
-from forbear.core.events import Hedged, Resumption
+from forbear.events import Hedged, Resumption
 from forbear.httpx import wrap
 from forbear.redis import RedisBudget
 from forbear.telemetry import assets

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 import forbear.httpx
 import forbear.urllib3
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
-from forbear.core.events import CallEnded, Released, Resumption
+from forbear.events import CallEnded, Released, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard

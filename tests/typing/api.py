@@ -32,11 +32,19 @@ import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
 import forbear.wsgi
-from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import (
+    Exponential,
+    FailureKind,
+    Fixed,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    events,
+    record_of,
+)
 from forbear import idempotency as keys
 from forbear import strategies as plug
 from forbear.asgi import RetryContextMiddleware
-from forbear.core import events
 from forbear.core.request import Request
 from forbear.engine.clock import Clock
 from forbear.httpx import AsyncRetryTransport, RetryTransport

@@ -594,9 +594,21 @@ def limits(breaker: CircuitBreaker, random: Callable[[], float]) -> list[Limit]:
     return [BreakerLimit(breaker)]
 
 
+class CircuitTransition(NamedTuple):
+    """A circuit changed its state; emitted by the client whose call caused that."""
+
+    client: str
+    origin: str
+    from_state: str  # "closed", "open" or "half_open"
+    to_state: str
+    failures: int  # in a row, when they opened it; else 0
+    failure_rate: float | None  # in the window, when that opened it
+    open_for: float | None  # seconds until the first probe, when it opened
+    name: str = "circuit_transition"
+
+
 def rows() -> list[Row[..., Any]]:
     """The row of its event."""
-    from ..core.events import CircuitTransition
     from ..core.record import in_seconds
     from ..engine.events import Row
 

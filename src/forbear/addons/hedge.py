@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import ceil, exp, floor, inf, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.checks import (
     check_bool,
@@ -27,7 +27,7 @@ from ..core.checks import (
     texts,
 )
 from ..core.feature_checks import check_is
-from ..core.outcome import IDEMPOTENT_METHODS
+from ..core.outcome import IDEMPOTENT_METHODS, FailureKind, Phase
 from ..limits import Locked
 
 if TYPE_CHECKING:
@@ -298,9 +298,33 @@ def having(limits: Limits, method: str) -> list[Callable[..., Any]]:
     return [getattr(one, method) for one in limits.listed if hasattr(one, method)]
 
 
+class Hedged(NamedTuple):
+    """A hedge was due, because the first attempt was slow (``Hedge``)."""
+
+    client: str
+    method: str
+    origin: str  # of the hedge
+    # "won" (its response is the call's), "failed", "cancelled" (the first attempt won, or the call
+    # was cancelled) or "refused" (it was not sent).
+    outcome: str
+    # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unhealthy",
+    # "origin-strained" (its response times spread too widely), "circuit-open", "cooldown",
+    # "local-saturation" (no connection is free), "budget-exhausted", "concurrency-limit" (no slot
+    # is free), "attempts-exhausted", "deadline" or "cancelled". Of several refusals the last.
+    reason: str | None
+    after: float  # seconds from the first attempt to the hedge, or to the end of the call
+    # The attempt that did not decide: "first" or "hedge"; None if there was only one.
+    kind: str | None
+    status: int | None  # of that attempt; like the next three None if it was cancelled
+    error: str | None
+    failure: FailureKind | None
+    phase: Phase | None
+    request_id: int = 0
+    name: str = "hedged"
+
+
 def rows() -> list[Row[..., Any]]:
     """The row of its event."""
-    from ..core.events import Hedged
     from ..core.record import in_seconds
     from ..engine.events import Row, number_of, result_of
 
@@ -333,5 +357,9 @@ def rows() -> list[Row[..., Any]]:
                 "forbear.hedges": {"result": lambda e: e.outcome if e.reason is None else None},
                 "forbear.attempts": {"result": result},
             },
+            span=("", lambda e: {
+                "forbear.hedge": e.outcome,
+                "forbear.hedged_after": None if e.reason else e.after,
+            }),
         ),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ refreshes it after each failure, and ends it with exactly one of ``record_succes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.call import LATER
 from ..limits import Locked
@@ -169,9 +169,19 @@ def readings_of(budget: object, now: float) -> Iterable[tuple[str, tuple[str, ..
     return ours.readings(now) if isinstance(budget, Locked) else ()
 
 
+class BudgetExhausted(NamedTuple):
+    """The budget refused a retry after it had allowed one; emitted once a minute."""
+
+    client: str
+    origin: str
+    budget: str  # its name; "default" if it has none
+    scope: str  # "local": of this process; "shared": of a fleet
+    tokens: float | None  # that are left; None if the budget does not say
+    name: str = "budget_exhausted"
+
+
 def rows() -> list[Row[..., Any]]:
     """The row of the event that a budget, or a strategy for lack of one, refuses retries."""
-    from ..core.events import BudgetExhausted
     from ..engine.events import Row
 
     def build(

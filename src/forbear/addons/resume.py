@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from logging import INFO
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
+    from ..engine.events import Row
     from ..engine.port import Port, Response
     from ..engine.reading import Source
     from ..engine.settings import Settings
@@ -490,3 +492,34 @@ class Resumable:
         if not self.is_closed:  # httpx2 closes its iterator, which this is too, and then the stream
             self.is_closed = True
             await self.stream.close()
+
+
+class Resumption(NamedTuple):
+    """A body broke after it was handed over, and the rest of it was requested."""
+
+    client: str
+    method: str
+    origin: str
+    offset: int  # position of the first byte that was missing
+    total: int | None  # bytes of the whole body, None if the server has not said
+    result: str  # "resumed", or "failed": nothing came, or something other than the rest
+    request_id: int = 0
+    name: str = "resume"
+
+
+def rows() -> list[Row[..., Any]]:
+    """The row of its event."""
+    from ..engine.events import Row, number_of
+
+    def build(client: str, call: Call, offset: int, total: int | None, result: str) -> Resumption:
+        return Resumption(
+            client=client, method=call.request.method, origin=call.request.origin, offset=offset,
+            total=total, result=result, request_id=number_of(call),
+        )  # fmt: skip
+
+    def sentence(event: Resumption) -> str:
+        of = "" if event.total is None else f" of {event.total}"
+        text = f"download {event.result} from byte {event.offset}{of}"
+        return f"{event.method} {event.origin}: {text}"
+
+    return [Row("resume", INFO, build, sentence, counts={"forbear.resumes": {}})]

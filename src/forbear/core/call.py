@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from enum import StrEnum
 
-    from .events import Event
     from .headers.fields import Line
     from .outcome import Failure, GiveUp, Refusal
     from .policy import RetryPolicy
@@ -357,7 +356,7 @@ class Call:
         return self.request.guard
 
     @property
-    def listeners(self) -> tuple[Callable[[Event], object], ...]:
+    def listeners(self) -> tuple[Callable[[Any], object], ...]:
         """Those of the enclosing blocks, in addition to the transport's own."""
         return () if self.context is None else self.context.listeners
 

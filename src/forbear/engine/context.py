@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ..core.call import Call
-    from ..core.events import Event
     from ..core.policy import RetryPolicy
     from ..core.policy_fields import PolicyFields
 
@@ -105,7 +104,7 @@ class CallContext:
         fields: PolicyFields,
         deadline_at: float = inf,
         clock: Clock = SYSTEM_CLOCK,
-        listeners: tuple[Callable[[Event], object], ...] = (),
+        listeners: tuple[Callable[[Any], object], ...] = (),
         incoming: Incoming | None = None,
     ) -> None:
         self.fields = fields

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..core.call import Call
-    from ..core.events import CallEnded, Event, GaveUp
+    from ..core.events import AnyEvent, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
     from .clock import Clock, Sleeper
     from .events import E, Line, P, Row
@@ -133,7 +133,7 @@ class EventLog(Locked):
         """Emit an event of a call, by the name of its row."""
         self.emit(events.TABLE[name], call.listeners, call, *facts)
 
-    def _send(self, event: Event | CallEnded, listeners: tuple[Listener, ...]) -> None:
+    def _send(self, event: AnyEvent, listeners: tuple[Listener, ...]) -> None:
         for listener in listeners:
             try:
                 listener(event)

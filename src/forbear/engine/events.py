@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure, SendAgain
 
 P = ParamSpec("P")
-E = TypeVar("E", bound="events.Event | events.CallEnded")
+E = TypeVar("E", bound="events.AnyEvent")
 
 NUMBERS = count(1)  # of calls with an event
 RETRIED_STATUSES = ("408", "425", "429", "500", "502", "503", "504")
@@ -126,15 +126,6 @@ def succeeded(client: str, call: Call, now: float) -> events.SucceededAfterRetry
         client=client, method=call.request.method, origin=call.request.origin,
         attempts=call.attempts, status=call.status or 0, waited=call.waited(),
         elapsed=now - call.started_at, request_id=number_of(call),
-    )  # fmt: skip
-
-
-def resumed(
-    client: str, call: Call, offset: int, total: int | None, result: str
-) -> events.Resumption:
-    return events.Resumption(
-        client=client, method=call.request.method, origin=call.request.origin, offset=offset,
-        total=total, result=result, request_id=number_of(call),
     )  # fmt: skip
 
 
@@ -273,7 +264,7 @@ class Row(NamedTuple, Generic[P, E]):
         counts: The metrics that count it, each with the labels that are no field of the same name.
             An event that has no value for one of the labels is not counted.
         span: The name of the event that it adds to the span of its call, and the attributes; those
-            without a value are left out.
+            without a value are left out. "": they are the span's own.
         level_of: The level of one event, if that is below ``level`` for some.
         counts_refusals: Its line says how many refusals of its origin were only logged at DEBUG.
     """
@@ -327,8 +318,8 @@ RELEASED = Row(
 )  # fmt: skip
 ATTEMPT_DELAYED = Row(
     "attempt_delayed", DEBUG, attempt_delayed,
-    lambda e: f"{e.method} {e.origin}: attempt {e.attempt} waited {in_seconds(e.delay)} for its"
-        f" {'slot' if e.limit == 'concurrency' else 'share of a quota'}",
+    lambda e: f"{e.method} {e.origin}: attempt {e.attempt} waited {in_seconds(e.delay)}"
+        f" ({e.limit})",
     span=("forbear.delayed", lambda e: {"forbear.limit": e.limit, "forbear.delay": e.delay}),
 )  # fmt: skip
 SUCCEEDED_AFTER_RETRY = Row(
@@ -360,12 +351,6 @@ FAILOVER = Row(
     },
     counts={"forbear.failovers": {}},
 )  # fmt: skip
-RESUME = Row(
-    "resume", INFO, resumed,
-    lambda e: f"{e.method} {e.origin}: download {e.result} from byte {e.offset}"
-        + ("" if e.total is None else f" of {e.total}"),
-    counts={"forbear.resumes": {}},
-)  # fmt: skip
 RETRY_AFTER_IGNORED = Row(
     "retry_after_ignored", WARNING, hint_ignored, lambda e: f"{e.origin}: {IGNORED[e.why]}",
 )  # fmt: skip
@@ -393,7 +378,7 @@ TABLE = Table(
     (row.name, row)
     for row in (
         ATTEMPT_FAILED, RETRY_SCHEDULED, RELEASED, ATTEMPT_DELAYED, SUCCEEDED_AFTER_RETRY, GAVE_UP,
-        FAILOVER, RESUME, RETRY_AFTER_IGNORED, CALL_ENDED,
+        FAILOVER, RETRY_AFTER_IGNORED, CALL_ENDED,
     )
 )  # fmt: skip
 

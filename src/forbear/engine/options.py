@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..addons.origins import Origins
     from ..addons.pacing import Pacing
     from ..core.call import Limit
-    from ..core.events import Event
+    from ..events import Event
     from ..idempotency import IdempotencyKeys
     from ..limits.gate import RetryGate
     from .clock import Clock
@@ -65,7 +65,7 @@ class Options(TypedDict, Generic[Predicate], total=False):
         before_attempt: A function of (request, attempt), called before each retry with a copy of
             the request: to sign it again, or to refresh a token. It may be a coroutine function on
             asynchronous transports only. An exception in it ends the call, and nothing is sent.
-        on_event: Listeners: functions of one event, see forbear.core.events. They are not awaited.
+        on_event: Listeners: functions of one event, see forbear.events. They are not awaited.
         body_buffer: Up to so many bytes of a one-shot request body are buffered for a replay.
         prefetch: A response body of known length up to so many bytes is read before the hand-over,
             so that a broken one is a failure like any other. Event streams are never prefetched. 0:

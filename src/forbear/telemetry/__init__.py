@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from ..core.checks import check_bool
-from ..core.events import CallOutcome, CircuitTransition
+from ..core.events import CallOutcome
 from ..core.outcome import Reason
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
 from ..limits import Locked
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Literal
 
-    from ..core.events import CallEnded, Event
     from ..engine.event_log import Gauges
+    from ..events import CallEnded, Event
     from ..limits.gate import RetryGate
 
     Series = Callable[[float], object]
@@ -215,7 +215,7 @@ class Counting(Locked):
     def __call__(self, event: Event | CallEnded) -> None:
         for add, field in self._counts(event):
             add(getattr(event, field) if field else 1)
-        if isinstance(event, CircuitTransition):
+        if event.name == "circuit_transition":
             self._trip(event.client, event.origin)
 
     def _counts(self, event: Event | CallEnded) -> list[Count]:

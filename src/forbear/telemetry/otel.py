@@ -21,7 +21,7 @@ except ImportError:
         f"forbear.telemetry.otel needs opentelemetry-api: {to_install('otel')}"
     ) from None
 
-from ..core.events import CallEnded, Hedged, RetryScheduled
+from ..core.events import CallEnded, RetryScheduled
 from ..core.record import record_of
 from ..engine.clock import SYSTEM_CLOCK
 from ..engine.events import TABLE, host_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
-    from ..core.events import Event
+    from ..events import Event
 
 __all__ = ["Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"]
 
@@ -143,11 +143,6 @@ class Spans:
             self._end(event)
         elif isinstance(event, RetryScheduled):
             self._continue(event)
-        elif isinstance(event, Hedged):
-            span = self._span_of(event.request_id)
-            span.set_attribute("forbear.hedge", event.outcome)
-            if event.reason is None:
-                span.set_attribute("forbear.hedged_after", event.after)
         else:
             add_event(self._span_of(getattr(event, "request_id", 0)), event)
 
@@ -199,7 +194,10 @@ def add_event(span: Span, event: Event) -> None:
     if added is not None:
         name, read = added
         values = {key: value for key, value in read(event).items() if value is not None}
-        span.add_event(name, values)
+        if name:
+            span.add_event(name, values)
+        else:
+            span.set_attributes(values)
 
 
 def around(elapsed: float) -> Context | None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..core.backoff import Backoff
-    from ..core.events import Event
     from ..engine.clock import Clock
+    from ..events import Event
 
 
 async def checkpoint() -> None:
@@ -207,7 +207,7 @@ class RecordedEvents(Block):
 
     def named(self, name: str) -> list[Event]:
         """The events of one name, such as "gave_up"; ValueError if there is no such name."""
-        from ..core.events import Event
+        from ..events import Event
 
         names = [kind._field_defaults["name"] for kind in Event.__args__]
         if name not in names:  # a typing error would make a test pass for ever
