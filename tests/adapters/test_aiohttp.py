@@ -102,8 +102,7 @@ async def test_the_sessions_total_ends_the_call(server):
     total = aiohttp.ClientTimeout(total=0.2)
     with pytest.raises(TimeoutError) as caught:
         await once(server, [RetryMiddleware(NOW)], timeout=total)
-    assert len(server.requests()) == 1
-    assert record_of(caught.value).reason is Reason.DEADLINE
+    assert (len(server.requests()), record_of(caught.value).reason) == (1, Reason.DEADLINE)
 
 
 async def test_after_attempt_timeout_a_post_is_not_retried(server):

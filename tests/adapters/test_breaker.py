@@ -201,8 +201,7 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
 @one_lane
 async def test_a_call_that_was_held_looks_again(adapter):
     response, clock = await after_told(adapter, 3.0, ["read_error", 200])
-    assert clock.sleeps == [4.0]
-    assert record_of(response).waits == (4.0,)
+    assert (clock.sleeps, record_of(response).waits) == ([4.0], (4.0,))
     error, _ = await after_told(adapter, 8.0, ["read_error", 200], total_timeout=5.0)
     assert isinstance(error, adapter.DeadlineExceeded)
     assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)

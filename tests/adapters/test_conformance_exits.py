@@ -83,8 +83,7 @@ async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter,
             response = await adapter.call(client, "GET", server.url + "/thing")
             after = where(own)
     assert before == after
-    assert before[-1] == "begin"
-    assert record_of(response).retries == 1
+    assert (before[-1], record_of(response).retries) == ("begin", 1)
 
 
 OWN = RuntimeError("a bug")
@@ -157,8 +156,7 @@ async def test_keyboard_interrupt_while_sleeping(adapter, budget):
     clock = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         await adapter.once(inner, budget=budget, policy=STEADY, clock=clock)
-    assert len(inner.requests) == 1
-    assert inner.closings == [1]
+    assert (len(inner.requests), inner.closings) == (1, [1])
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20
 
 

@@ -102,8 +102,7 @@ async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, 
     policy = RetryPolicy(backoff=Fixed(0.1), max_attempts=20)
     async with adapter.client(settings=adapter.reading_for(0.2), policy=policy) as client:
         response = await adapter.call(client, "POST", server.url + "/orders", **ORDER)
-    assert response.status_code == 200
-    assert response.headers["Idempotent-Replayed"] == "true"
+    assert (response.status_code, response.headers["Idempotent-Replayed"]) == (200, "true")
     assert server.executed("/orders") == 1
     assert "409" in record_of(response).reasons
     assert {arrival.key for arrival in server.requests("/orders")} == {"order-17"}
@@ -122,8 +121,7 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
 async def test_replayed_error_is_final(adapter, server, quick):
     server.script("/orders", "500;executes=1")
     response = await adapter.once(method="POST", url=server.url + "/orders", request=ORDER, **quick)
-    assert response.status_code == 500
-    assert server.executed("/orders") == 1
+    assert (response.status_code, server.executed("/orders")) == (500, 1)
     assert len(server.requests("/orders")) == 2  # the 500, and its replay
     assert record_of(response).reason is Reason.REPLAYED_RESPONSE
 
@@ -161,8 +159,7 @@ async def test_a_truncated_answer_is_a_failure(adapter, server, quick, method, h
             request = {"content": b"x", "headers": headers}
             outcome = await adapter.outcome(client, method, url, **request)
             if sent == 2:
-                assert outcome.content == b"0123456789"
-                assert record_of(outcome).retries == 1
+                assert (outcome.content, record_of(outcome).retries) == (b"0123456789", 1)
             else:
                 assert isinstance(outcome, adapter.transport_error)
             assert adapter.is_idle(client)

@@ -1,11 +1,17 @@
-"""Streams of events: retried until the first byte, or until the first event with EventStreams()."""
+"""Streams of events: retried until the first byte, or until the first event with EventStreams().
 
+Cancelled at each of their awaits they give back all that was taken.
+"""
+
+import asyncio
 import gzip
 import random
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import count, islice, pairwise
 
+import anyio
 import pytest
 
 import forbear
@@ -404,3 +410,101 @@ async def test_the_record_of_a_feed_that_is_resumed_for_months_is_bounded(adapte
         await adapter.close(response)
     assert (story.attempts[-1].number, len(story.resumed)) == (1200, 1000)
     assert len(story.attempts) <= 1002
+
+
+PATIENT, FIVE = ANTHROPIC.replace(max_attempts=9, patience=60.0), EVENTS[:5]
+FED = feed("200;chunked=1", *FIVE)
+CANCELLED = {
+    "default": (None, [feed("cut:0;chunked=1", *FIVE), 503, feed("200", b""), FED]),
+    "option": (
+        EventStreams(first_event_timeout=60.0),
+        [feed("200;chunked=1", ERROR), 503, feed("cut:4;chunked=1", *FIVE), FED],
+    ),
+    "resumed": (
+        EventStreams(resume=True),
+        [
+            feed("cut:25;chunked=1", *FIVE), 503, feed("200;chunked=1", *FIVE[1:4]),
+            feed("reset-body:0;chunked=1", *FIVE), feed("200;chunked=1", *FIVE[4:]), 204,
+        ],
+    ),
+}  # fmt: skip
+
+
+class Cancelling:
+    """Awaits a coroutine, and calls ``cancel`` when it suspends for the n-th time."""
+
+    def __init__(self, coroutine, n, cancel):
+        self._coroutine, self._n, self._cancel = coroutine, n, cancel
+        self.suspended = 0
+
+    def __await__(self):
+        step, value = self._coroutine.send, None
+        while True:
+            try:
+                awaited = step(value)
+            except StopIteration as ended:
+                return ended.value
+            self.suspended += 1
+            if self.suspended == self._n:
+                self._cancel()
+            try:
+                step, value = self._coroutine.send, (yield awaited)
+            except BaseException as error:
+                step, value = self._coroutine.throw, error
+
+
+async def cancelled_at(n, coroutine, *, natively):
+    """Run a coroutine up to its n-th await; return its result, None if it was cancelled."""
+    if not natively:
+        with anyio.CancelScope() as scope:
+            return await Cancelling(coroutine, n, scope.cancel)
+        return None
+
+    async def run():
+        return await Cancelling(coroutine, n, asyncio.current_task().cancel)
+
+    with suppress(asyncio.CancelledError):
+        return await asyncio.create_task(run())
+    return None
+
+
+async def whole(adapter, client, url):
+    """Read a stream as a caller does, who closes it in any case."""
+    response, got = await adapter.open(client, "GET", url), bytearray()
+    try:
+        await adapter.collect(response, got)
+    finally:
+        await adapter.close(response)
+    return bytes(got)
+
+
+@pytest.mark.slow
+@pytest.mark.lanes("httpx-asyncio", "httpx-trio", "aiohttp-asyncio")
+@pytest.mark.parametrize("way", CANCELLED)
+async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, way):
+    streams, steps = CANCELLED[way]
+
+    def tasks():
+        return asyncio.all_tasks() if adapter.flavour == "asyncio" else None
+
+    before = tasks()
+    for n in count(1):
+        slots, gate, breaker = forbear.ConcurrencyLimit(1), RetryGate(), CircuitBreaker()
+        shared = {"concurrency": slots, "gate": gate, "breaker": breaker}
+        options = {"policy": PATIENT, "event_streams": streams, **shared, **adapter.pool_of(1)}
+        path = f"/{n}"
+        server.script(path, *steps)
+        async with adapter.client(**options, **quick) as client:
+            reading = whole(adapter, client, server.url + path)
+            # httpcore itself loses connections to a task's own cancel().
+            got = await cancelled_at(n, reading, natively=adapter.name == "aiohttp")
+            assert adapter.is_idle(client), n
+            assert (slots.in_flight(), slots.waiting(), gate.held()) == (0, 0, 0), n
+            assert not any(circuit.probe for circuit in breaker._circuits.values()), n
+            assert not adapter.retrying(client).port.settings.sleeper.waiting(), n
+            assert tasks() == before, n
+        if got is not None:
+            break
+    assert got == b"".join(FIVE)
+    assert n > 10
+    assert len(server.requests(path)) == len(steps)

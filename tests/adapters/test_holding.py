@@ -75,8 +75,7 @@ async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
         gate = RetryGate()
         with pytest.raises(expected) as caught:
             await adapter.once(steps, policy=policy, gate=gate, **quick)
-        assert record_of(caught.value).reason is Reason.ORIGIN_UNHEALTHY
-        assert gate.held() == 0
+        assert (record_of(caught.value).reason, gate.held()) == (Reason.ORIGIN_UNHEALTHY, 0)
 
 
 async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, gate):

@@ -189,8 +189,7 @@ async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick):
     for kind in (adapter.CircuitOpenError, adapter.transport_error):
         assert isinstance(error, kind)
     assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
-    assert record_of(error).attempts == ()
-    assert len(inner.requests) == 1
+    assert (record_of(error).attempts, len(inner.requests)) == ((), 1)
 
 
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, StopAsyncIteration, SystemExit])

@@ -183,11 +183,7 @@ def test_bodies_can_be_seen_into(name):
     assert [getattr(field, "file", None) for field in stream.fields] == [None, file]
     assert type(lib.Request("PUT", "http://a", content=b"abc").stream) is lib.ByteStream
     assert type(lib.Request("GET", "http://a").stream) is lib.ByteStream
-
-
-def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one():
-    """The strict side: read once, and never again."""
-    body = httpx_guard.Guard([b"a"], 0)
+    body = httpx_guard.Guard([b"a"], 0)  # which cannot: read once, and never again
     assert body.ready
     body.begin()
     assert not body.ready
@@ -272,28 +268,21 @@ def test_a_subclass_of_a_known_exception_is_known(name):
 # urllib3 and http.client, as resume.py and deadlines.py list them.
 
 
-@pytest.fixture
-def streamed():
-    """A response of urllib3 whose body is to come, over a socket."""
+def test_a_streamed_response_of_urllib3_shows_its_socket():
+    """Without it a drip is bounded by the library's own timeout for each receive.
+
+    One of urllib3's HTTP/2, of a test double, of an adapter that reads from memory is left alone.
+    """
     with FaultServer() as server, urllib3.PoolManager() as manager:
         server.script("/thing", "200;body=5")
-        response = manager.request("GET", server.url + "/thing", preload_content=False)
-        yield response
-        response.close()
-
-
-def test_a_streamed_response_of_urllib3_shows_its_socket(streamed):
-    """Without it a drip is bounded by the library's own timeout for each receive."""
-    below = streamed._fp
-    assert type(below) is http.client.HTTPResponse
-    assert type(below.fp.raw) is socket.SocketIO
-    assert isinstance(below.fp.raw._sock, socket.socket)
-    assert streamed._original_response is below
-    assert urllib3_sockets.socket_of(streamed) is below.fp.raw._sock
-
-
-def test_another_kind_of_response_is_left_alone():
-    """One of urllib3's HTTP/2, of a test double, of an adapter that reads from memory."""
+        streamed = manager.request("GET", server.url + "/thing", preload_content=False)
+        below = streamed._fp
+        assert type(below) is http.client.HTTPResponse
+        assert type(below.fp.raw) is socket.SocketIO
+        assert isinstance(below.fp.raw._sock, socket.socket)
+        assert streamed._original_response is below
+        assert urllib3_sockets.socket_of(streamed) is below.fp.raw._sock
+        streamed.close()
     made = urllib3.HTTPResponse(io.BytesIO(b"hello"), status=200, preload_content=False)
     assert urllib3_sockets.socket_of(made) is None
 
@@ -312,12 +301,6 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
 
 
 # aiohttp, as port.py, bodies.py and request.py use it.
-
-
-def test_aiohttps_reader_calls_what_is_overridden():
-    """``_wait`` of a StreamReader."""
-    assert inspect.iscoroutinefunction(aiohttp.StreamReader._wait)
-    assert "await self._wait(" in inspect.getsource(aiohttp.StreamReader.readany)
 
 
 def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
@@ -359,8 +342,10 @@ def test_aiohttps_connections_are_found_again():
     asyncio.run(look())
 
 
-def test_aiohttps_responses_have_what_is_set_on_our_copy():
+def test_aiohttps_readers_and_responses_have_what_is_overridden():
     """Without ``_connection`` and ``_writer`` the copy for ``retry_if`` could end the caller's."""
+    assert inspect.iscoroutinefunction(aiohttp.StreamReader._wait)
+    assert "await self._wait(" in inspect.getsource(aiohttp.StreamReader.readany)
     assert "self._cache" in inspect.getsource(aiohttp.ClientResponse)
     assert isinstance(aiohttp.ClientResponse._writer, property)
     assert aiohttp.ClientResponse._connection is None

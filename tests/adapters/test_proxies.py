@@ -121,8 +121,7 @@ def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, call, method
     origin.script("/thing", 200)
     proxy.steps = [status] * 4
     found, error = call(method, origin.url + "/thing")
-    assert found == "error"
-    assert record_of(error).reason is Reason.PERMANENT_ERROR
+    assert (found, record_of(error).reason) == ("error", Reason.PERMANENT_ERROR)
     assert len(proxy.seen) == len(record_of(error).attempts) == 1
     assert origin.connections == 0
 

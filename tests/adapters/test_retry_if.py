@@ -202,8 +202,7 @@ async def test_a_body_that_breaks_under_it_is_a_broken_body(adapter, quick, logg
     with Origin(DONE, [broken]) as origin, pytest.raises(adapter.cut_error):
         async with adapter.client(**options) as client:
             await adapter.download(client, origin.url)
-    assert len(origin.requests) == 3
-    assert logged() == []
+    assert (len(origin.requests), logged()) == (3, [])
 
 
 OF_VENDORS = {"Content-Type": "application/json; charset=UTF-8"}

@@ -1,11 +1,10 @@
 """urllib3: what is its own. The promises that all libraries share are in the conformance suite."""
 
-import io
 import warnings
 
 import pytest
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
+from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.util import Retry
 
 import forbear
@@ -115,15 +114,6 @@ def test_redirects_are_as_without_us(server, named, status, hops):
         sent = [(each.method, each.path, each.body_bytes) for each in arrivals]
         seen.append((outcome, sent, [dict(each.headers).get("X-Secret") for each in arrivals]))
     assert seen[0] == seen[1]
-
-
-def test_a_file_that_is_closed_is_not_sent_again(server):
-    file = io.BytesIO(b"abcdef")
-    server.script("/thing", 503, 200)
-    closing = RetryPoolManager(NOW, retry_if=lambda response: file.close())
-    with closing as manager, pytest.raises(ProtocolError):
-        manager.request("PUT", server.url + "/thing", body=file)
-    assert [arrival.body_bytes for arrival in server.requests()] == [6]
 
 
 def test_a_retries_argument_is_told_once_what_it_counts(server):
