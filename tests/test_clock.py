@@ -1,7 +1,6 @@
-"""Clock and Sleeper: waits that end on time, or when the transport is closed, from wherever."""
+"""Clock, and how threads and tasks wait: waits that end on time, or when the transport is closed, from wherever."""
 
 import asyncio
-import functools
 import os
 import threading
 import time
@@ -11,8 +10,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
-import forbear.engine.clock
-from forbear.engine.clock import SYSTEM_CLOCK, Sleeper
+import forbear.engine.threads
+from forbear.engine.clock import SYSTEM_CLOCK
+from forbear.engine.loop import drive
+from forbear.engine.tasks import Tasks
+from forbear.engine.threads import Threads
 from forbear.testing import FakeClock
 
 from .threads import in_threads
@@ -24,13 +26,12 @@ def now():
     return SYSTEM_CLOCK.monotonic()
 
 
-async def asleep(sleeper, seconds, since, after=None):
-    """Sleep as the asynchronous loop does."""
-    sleep = sleeper.begin_sleep(seconds, since=since, after=now() if after is None else after)
-    try:
-        return await sleep
-    finally:
-        sleeper.end_sleep(sleep)
+async def asleep(waiter, seconds, since, after=None):
+    """Wait, as the loop does."""
+    return await waiter.sleep(seconds, since=since, after=now() if after is None else after)
+
+
+both = pytest.mark.parametrize("kind", [Threads, Tasks])
 
 
 @contextmanager
@@ -69,73 +70,70 @@ async def test_the_system_clock_sleeps_on_any_event_loop():
     assert now() - began >= 0.02
 
 
-def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back():
+@both
+def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back(kind):
     """Also for a sleeper that was made before; its close ends a call as ever."""
-    sleeper, clock = Sleeper(SYSTEM_CLOCK), FakeClock()
+    sleeper, clock = kind(SYSTEM_CLOCK), FakeClock()
     SYSTEM_CLOCK.replace_by(clock)
     try:
         began = now()
         assert (began, SYSTEM_CLOCK.time()) == (clock.monotonic(), clock.time())
         SYSTEM_CLOCK.sleep(1.0)
         asyncio.run(SYSTEM_CLOCK.asleep(2.0))
-        assert sleeper.sleep(LONG, since=began, after=now()) is True
         assert asyncio.run(asleep(sleeper, LONG, began)) is True
         sleeper.close()
-        assert sleeper.sleep(LONG, since=began, after=now()) is False
         assert asyncio.run(asleep(sleeper, LONG, began)) is False
     finally:
         SYSTEM_CLOCK.replace_by(None)
-    assert clock.sleeps == [1.0, 2.0, LONG, LONG]
+    assert clock.sleeps == [1.0, 2.0, LONG]
     assert time.monotonic() <= now() <= time.monotonic()
     assert SYSTEM_CLOCK.stand_in is None
 
 
+@both
 @pytest.mark.anyio
-async def test_a_sleep_takes_its_time():
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    assert sleeper.sleep(0.02, since=began, after=now()) is True
-    assert now() - began > 0.015
-    began = now()
+async def test_a_sleep_takes_its_time(kind):
+    sleeper, began = kind(SYSTEM_CLOCK), now()
     assert await asleep(sleeper, 0.02, began) is True
     assert now() - began > 0.015
     assert sleeper.waiting() == 0
 
 
 def test_a_wait_of_centuries_is_cut_to_what_a_lock_can_wait():
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    with asleep_until_closed(sleeper, lambda: sleeper.sleep(1e300, since=began, after=began)):
+    sleeper, began = Threads(SYSTEM_CLOCK), now()
+    with asleep_until_closed(sleeper, lambda: drive(asleep(sleeper, 1e300, began, began))):
         pass
 
 
 def test_close_wakes_every_sleeper_however_they_came():
     """Sixteen threads fall asleep at the same moment, as they do when an outage begins."""
     for _ in range(20):
-        sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+        sleeper, began = Threads(SYSTEM_CLOCK), now()
 
         def work(n, sleeper=sleeper, began=began):
-            return sleeper.sleep(LONG, since=began, after=now()) if n else sleeper.close()
+            return drive(asleep(sleeper, LONG, began)) if n else sleeper.close()
 
         assert in_threads(17, work) == [None] + [False] * 16
 
 
 def test_a_close_concerns_the_calls_that_had_begun():
     """Those after it may use the transport again, as they may use httpx's own."""
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+    sleeper, began = Threads(SYSTEM_CLOCK), now()
     sleeper.close()
     sleeper.close()
-    assert sleeper.sleep(LONG, since=began, after=now()) is False
+    assert drive(asleep(sleeper, LONG, began)) is False
     time.sleep(0.002)
     began = now()
-    assert sleeper.sleep(0.02, since=began, after=now()) is True
+    assert drive(asleep(sleeper, 0.02, began)) is True
     assert now() - began >= 0.015
 
 
 def test_a_close_concerns_a_call_that_began_at_the_same_tick(monkeypatch):
     """Clocks of Windows tick every 15.6 ms: such a call would else wait to the end."""
     monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", lambda: 1_000.0)
-    sleeper = Sleeper(SYSTEM_CLOCK)
+    sleeper = Threads(SYSTEM_CLOCK)
     sleeper.close()
-    assert sleeper.sleep(0.01, since=1_000.0, after=1_000.0) is False
+    assert drive(asleep(sleeper, 0.01, 1_000.0)) is False
 
 
 def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatch):
@@ -151,12 +149,12 @@ def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatc
             at += max(timeout - 0.015, 0.001)
             return False
 
-    monkeypatch.setattr(forbear.engine.clock, "SLICE", 0.25, raising=False)
+    monkeypatch.setattr(forbear.engine.threads, "SLICE", 0.25)
     monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", lambda: at)
-    sleeper = Sleeper(SYSTEM_CLOCK)
+    sleeper = Threads(SYSTEM_CLOCK)
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Lock", Lock)
-        assert sleeper.sleep(1.0, since=at - 1.0, after=at) is True
+        assert drive(asleep(sleeper, 1.0, at - 1.0)) is True
     assert max(timeouts) <= 0.25
     assert at >= 1_001.0
 
@@ -165,13 +163,12 @@ def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatc
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_sleeps_and_closes_for_itself():
     """Calls of the parent sleep on, and are none of the child's."""
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    sleep = functools.partial(sleeper.sleep, LONG, since=began, after=began)
-    with asleep_until_closed(sleeper, sleep) as slept:
+    sleeper, began = Threads(SYSTEM_CLOCK), now()
+    with asleep_until_closed(sleeper, lambda: drive(asleep(sleeper, LONG, began))) as slept:
         child = os.fork()
         if not child:
             counted = sleeper.waiting()
-            rested = sleeper.sleep(0.01, since=now(), after=now())
+            rested = drive(asleep(sleeper, 0.01, now()))
             sleeper.close()
             os._exit(0 if (counted, rested) == (0, True) else 1)
         assert os.waitpid(child, 0)[1] == 0
@@ -187,7 +184,7 @@ class HastyLoop(asyncio.SelectorEventLoop):
 
 def test_a_timer_that_fires_early_does_not_end_a_sleep_early():
     """A server that said when to come back is not asked before."""
-    sleeper, early = Sleeper(SYSTEM_CLOCK), []
+    sleeper, early = Tasks(SYSTEM_CLOCK), []
 
     async def run():
         for _ in range(3):
@@ -205,7 +202,7 @@ def test_a_timer_that_fires_early_does_not_end_a_sleep_early():
 @pytest.mark.parametrize("place", ["loop", "thread"])
 async def test_close_wakes_every_asynchronous_sleeper(place):
     """A program's shutdown runs where it runs."""
-    sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
+    sleeper, began, slept = Tasks(SYSTEM_CLOCK), now(), []
 
     async def run():
         slept.append(await asleep(sleeper, LONG, began))
@@ -228,7 +225,7 @@ async def test_close_wakes_every_asynchronous_sleeper(place):
 
 @pytest.mark.anyio
 async def test_a_cancelled_sleep_leaves_nothing_behind():
-    sleeper = Sleeper(SYSTEM_CLOCK)
+    sleeper = Tasks(SYSTEM_CLOCK)
     with anyio.move_on_after(0.02) as scope:
         await asleep(sleeper, LONG, now())
     assert scope.cancelled_caught
@@ -238,34 +235,32 @@ async def test_a_cancelled_sleep_leaves_nothing_behind():
 
 def test_loops_in_several_threads_share_one_sleeper():
     """One transport used from two event loops: close wakes the calls of both."""
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+    sleeper, began = Tasks(SYSTEM_CLOCK), now()
     with asleep_until_closed(sleeper, lambda: asyncio.run(asleep(sleeper, LONG, began)), threads=2):
         pass
 
 
 def test_a_loop_that_is_gone_does_not_stop_close():
     """A loop that was closed with a call asleep on it, as a crashed one is."""
-    sleeper = Sleeper(SYSTEM_CLOCK)
+    sleeper = Tasks(SYSTEM_CLOCK)
     loop = asyncio.new_event_loop()
 
-    async def leave():
-        sleeper.begin_sleep(LONG, since=now(), after=now())
-
-    loop.run_until_complete(leave())
+    task = loop.create_task(asleep(sleeper, LONG, now()))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert sleeper.waiting() == 1
     loop.close()
     sleeper.close()
+    task._log_destroy_pending = False
 
 
+@both
 @pytest.mark.anyio
-async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_next_wait():
+async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_next_wait(kind):
     clock = FakeClock()
-    injected = clock
-    sleeper, began = Sleeper(injected), clock.monotonic()
-    assert sleeper.sleep(LONG, since=began, after=clock.monotonic()) is True
+    sleeper, began = kind(clock), clock.monotonic()
     assert await asleep(sleeper, LONG, began, clock.monotonic()) is True
     sleeper.close()
     clock.advance(1.0)
-    assert sleeper.sleep(LONG, since=began, after=clock.monotonic()) is False
     assert await asleep(sleeper, LONG, began, clock.monotonic()) is False
-    assert clock.sleeps == [LONG, LONG]
-    assert sleeper.sleep(LONG, since=clock.monotonic(), after=clock.monotonic()) is True
+    assert clock.sleeps == [LONG]
+    assert await asleep(sleeper, LONG, clock.monotonic(), clock.monotonic()) is True

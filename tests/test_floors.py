@@ -128,7 +128,7 @@ def test_the_walk_sees_imports():
     pairs = {(name, imported) for name, _, imported in INSIDE + OUTSIDE}
     assert ("core.call", "core.outcome") in pairs
     assert ("httpx", "errors") in pairs  # from . import errors
-    assert ("engine.clock", "anyio") in pairs  # in a function
+    assert ("engine.tasks", "anyio") in pairs  # in a function
     none_of((name, 1, "has no place in HEIGHTS") for name in FILES if height(name) < 0)
 
 

@@ -13,7 +13,8 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .clock import SystemClock, asyncio_loop
+from .clock import SystemClock
+from .tasks import asyncio_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from .reading import Ending
 
 
+async def sleep(port: Port[Response], seconds: float, call: Call) -> bool:
+    """Wait; False: the transport was closed meanwhile."""
+    since, after, queued = call.started_at, call.decided_at, call.notes.get(IN_FLIGHT)
+    slept = await port.settings.sleeper.sleep(seconds, since=since, after=after, queued=queued)
+    return slept and not port.is_closed(call)
+
+
 async def send(port: Port[Response], call: Call) -> Response:
     """Send the next attempt, count it, and read what has to be there before the hand-over.
 

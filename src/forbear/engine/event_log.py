@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.events import AnyEvent, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from .clock import Clock, Sleeper
+    from .clock import Clock, Waiter
     from .events import E, Line, P, Row
 
     # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
@@ -45,7 +45,7 @@ class Gauges:
 
     __slots__ = ("__weakref__", "client", "clock", "limits", "sleeper")
 
-    def __init__(self, client: str, limits: Limits, sleeper: Sleeper | None, clock: Clock) -> None:
+    def __init__(self, client: str, limits: Limits, sleeper: Waiter | None, clock: Clock) -> None:
         self.client = client
         self.limits = limits
         self.sleeper = sleeper
@@ -96,7 +96,7 @@ class EventLog(Locked):
         self._again_at: dict[tuple[str, str], float] = {}  # what is not logged before then
         self._left_out: dict[str, count[int]] = {}  # refusals of an origin since its last line
 
-    def show(self, limits: Limits, sleeper: Sleeper | None, clock: Clock) -> None:
+    def show(self, limits: Limits, sleeper: Waiter | None, clock: Clock) -> None:
         """Pass the gauges to listeners with ``watch``, which keep a weak reference."""
         self._gauges = Gauges(self.client, limits, sleeper, clock)
         for listener in self._listeners:

@@ -21,7 +21,7 @@ from .calls import (
     not_retried,
     notify_outer_loops,
 )
-from .driver import classify, closed, hand_over, keep, last_error, run_hook, send
+from .driver import classify, closed, hand_over, keep, last_error, run_hook, send, sleep
 from .frames import drop_frames
 from .settings import OFF
 
@@ -175,7 +175,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
         wait = enter(port, call) if outcome is None else 0.0
         while True:
             if outcome is None:
-                if wait > 0 and not await port.sleep(wait, call):
+                if wait > 0 and not await sleep(port, wait, call):
                     break
                 longer = admit(call, port)
                 if longer is None:

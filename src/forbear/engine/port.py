@@ -157,8 +157,8 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # An attempt.
 
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        """Wait; False: the transport was closed meanwhile."""
+    def is_closed(self, call: Call) -> bool:
+        """Was the client closed while the call waited, without the transport?"""
         ...
 
     async def renew(self, call: Call) -> None:

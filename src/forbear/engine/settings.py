@@ -20,7 +20,7 @@ from ..core.checks import shown
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 from ..limits.limits import Limits, Schedule
-from .clock import SYSTEM_CLOCK, Sleeper
+from .clock import SYSTEM_CLOCK
 from .log import Events
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call, Limit
     from ..core.request import Request
-    from .clock import Clock
+    from .clock import Clock, Waiter
     from .context import CallContext
 
     Lines = list[tuple[str, str]]
@@ -109,6 +109,17 @@ def limits_of(random: Callable[[], float] | None = None, **options: Any) -> Limi
     return Limits(made, random)
 
 
+def waiter_for(clock: Clock, *, awaits: bool) -> Waiter:
+    """Make what lets tasks wait, or threads."""
+    if awaits:
+        from .tasks import Tasks
+
+        return Tasks(clock)
+    from .threads import Threads
+
+    return Threads(clock)
+
+
 DEFAULT_POLICY = RetryPolicy()
 OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
 PREFETCH = 65_536
@@ -168,7 +179,7 @@ class Settings:
         self.hedge: Any = given.get("hedge")
         clock = given["clock"]
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
-        self.sleeper = Sleeper(self.clock)
+        self.sleeper = waiter_for(self.clock, awaits=awaits)
         self.has_random = given["random"] is not None
         keys = given.get("idempotency")
         self.key_names = frozenset() if keys is None else keys.recognised

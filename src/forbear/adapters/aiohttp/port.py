@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ...core.call import IN_FLIGHT, RECORD, SENDS
+from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
@@ -144,17 +144,13 @@ class AiohttpPort:
 
     # Each attempt.
 
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        queued = call.notes.get(IN_FLIGHT)
-        slept = await self.settings.sleeper.asleep(
-            seconds, since=call.started_at, after=call.decided_at, queued=queued
-        )
-        return slept and not call.request.original.session.closed
+    def is_closed(self, call: Call) -> bool:
+        return call.request.original.session.closed  # type: ignore[no-any-return]
 
     async def renew(self, call: Call) -> None:
         """Wait for the task that wrote the last attempt's body: else two tasks could read one."""
         await sent_request(call).close()
-        if call.request.original.session.closed:  # it has lost its connector
+        if self.is_closed(call):  # it has lost its connector
             raise with_story(self, call, call.last_error or self.closed_error())
 
     async def transmit(self, call: Call, request: ClientRequest) -> ClientResponse:

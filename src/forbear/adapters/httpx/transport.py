@@ -11,7 +11,7 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import IN_FLIGHT, SENT, SETTING
+from ...core.call import SENT, SETTING
 from ...engine.calls import (
     call_after_first,
     call_of,
@@ -48,11 +48,6 @@ class SyncHttpxPort(HttpxPort):
 
     kinds = SYNC
     backstop = None  # pyright: ignore
-
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        return self.settings.sleeper.sleep(
-            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
-        )
 
     async def transmit(self, call: Call, request: Request) -> Response:
         response: Response
@@ -109,11 +104,6 @@ class AsyncHttpxPort(HttpxPort):
 
             self.first = Hedging(self, settings.hedge)
         settings.limits.hold_at_most(MOST_TASKS)
-
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        return await self.settings.sleeper.asleep(
-            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
-        )
 
     async def close_idle(self, call: Call, error: Exception) -> None:
         import anyio

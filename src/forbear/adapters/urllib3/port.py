@@ -14,7 +14,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
-from ...core.call import IN_FLIGHT, RECORD, SENDS
+from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...engine.bodies import PutBack
@@ -191,10 +191,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     # Each attempt.
 
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        return self.settings.sleeper.sleep(
-            seconds, since=call.started_at, after=call.decided_at, queued=call.notes.get(IN_FLIGHT)
-        )
+    def is_closed(self, call: Call) -> bool:
+        return False
 
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
