@@ -300,7 +300,7 @@ def test_nothing_keeps_a_budget_that_nobody_uses(redis_server):
     assert budget._thread is None
     assert budget.spend(A, 1.0, 0.0)
     idle(budget)
-    assert budget.tokens(A, 0.0) == 10
+    assert repr(budget) == "<RedisBudget 'orders' 10 tokens borrowed>"
     seen = weakref.ref(budget)
     del budget
     gc.collect()
@@ -517,6 +517,7 @@ def test_a_wrong_password_is_told_without_it(make_redis, heard):
     assert take(budget)  # of the fallback
     ((_, _, error),) = edges(heard, 1)
     assert error in ("AuthenticationError", "ResponseError")
+    assert repr(budget).startswith("<RedisBudget 'orders' ")
     shown = repr(budget) + heard.text + "".join(str(vars(line)) for line in heard.records)
     assert SECRET not in shown
     assert str(server.port) not in shown
@@ -692,13 +693,6 @@ def test_a_copy_for_another_process_has_the_same_settings(redis_server):
     assert {name: getattr(twin, name) for name in options} == options
     assert twin.fallback.scope == "transport"
     assert take_all(twin) == 7
-
-
-def test_the_state_is_shown_without_the_url():
-    budget = RedisBudget(f"redis://app:{SECRET}@cache.example:6379/0", name="orders")
-    assert repr(budget) == "<RedisBudget 'orders' 0 tokens borrowed>"
-    with httpx.Client(transport=forbear.httpx.RetryTransport(budget=budget)) as client:
-        assert SECRET not in repr(client._transport)
 
 
 WRONG = [
