@@ -19,22 +19,11 @@ from forbear import Fixed, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.requests import mount
 from forbear.telemetry import otel
-from forbear.testing import FakeClock, ScriptedTransport
+
+from ..lanes import lane_of
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 RESENT = "http.request.resend_count"
-
-
-@pytest.fixture
-def scripted(spans):
-    """A function: a client over an inner transport that answers by a script."""
-
-    def client(*steps, **options):
-        options = {"policy": POLICY, "clock": FakeClock(), "gate": None, **options}
-        inner = ScriptedTransport(steps)
-        return httpx.Client(transport=RetryTransport(inner, on_event=[spans], **options))
-
-    return client
 
 
 @pytest.fixture
@@ -75,21 +64,18 @@ def test_a_call_that_was_repeated_has_a_span(adapter, server, traces, spans):
     assert span.events[0].timestamp - span.start_time >= 0.09 * 1e9
 
 
-def test_a_call_that_failed_says_with_what(scripted, traces):
-    scripted(503, 503, 502).get("http://api.test/")
-    span = traces.the("forbear.request")
+def test_a_call_that_failed_says_with_what(traces, spans):
+    steps, get = [503, 503, 502, 503, (503, {"Retry-After": "3600"})], ("GET", "http://api.test/")
+    lane_of("httpx-sync").calls(get, get, inner=steps, policy=POLICY, on_event=[spans])
+    span, other = traces.named("forbear.request")
     assert span.attributes["error.type"] == "502"
     assert span.attributes["forbear.outcome"] == "failed_after_retry"
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.status.description is None
-    refused = span.events[-1]
-    assert refused.name == "forbear.refused"
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
+    assert span.events[-1].name == "forbear.refused"
     told = {"forbear.reason": "attempts-exhausted", "forbear.attempt": 3}
-    assert dict(refused.attributes) == told
-    scripted(503, (503, {"Retry-After": "3600"})).get("http://api.test/")
+    assert dict(span.events[-1].attributes) == told
     told = {"forbear.reason": "retry-after-too-long", "forbear.attempt": 2}
-    last = traces.named("forbear.request")[1].events[-1]
-    assert dict(last.attributes) == {**told, "forbear.wanted_delay": 3600.0}
+    assert dict(other.events[-1].attributes) == {**told, "forbear.wanted_delay": 3600.0}
 
 
 def test_a_call_sent_once_has_none(adapter, server, traces, spans):
@@ -137,25 +123,13 @@ def test_attributes_of_a_server():
         assert otel.server_of(origin) == attributes
 
 
-def check(traces, calls, *, within):
-    """Each call is one trace, with all but the first attempt in its own span. That is below the
-    caller's, beside the first attempt; or, without a caller's, below the first attempt.
-    """
-    roots = [span for span in traces.spans if span.parent is None]
-    assert len(roots) == len({span.context.trace_id for span in traces.spans}) == calls
-    for root in roots:
-        first = root
-        if within:
-            (first,) = [span for span in traces.children(root) if span.kind is SpanKind.CLIENT]
-        assert (first.kind, first.attributes.get(RESENT)) == (SpanKind.CLIENT, None)
-        (call,) = [span for span in traces.children(root) if span is not first]
-        assert call.name == "forbear.request"
-        assert [span.attributes[RESENT] for span in traces.children(call)] == [1, 2]
-
-
 @pytest.mark.parametrize("within", [True, False], ids=["in a span", "in none"])
 def test_tasks_do_not_mix(within, server, traces, spans, instrumented):
-    """Five at once on one transport, each with two calls, one after the other."""
+    """Five at once on one transport, each with two calls, one after the other.
+
+    Each call is one trace, with all but the first attempt in its own span. That is below the
+    caller's, beside the first attempt; or, without a caller's, below the first attempt.
+    """
 
     async def main():
         transport = forbear.httpx2.AsyncRetryTransport(policy=POLICY, gate=None, on_event=[spans])
@@ -173,13 +147,20 @@ def test_tasks_do_not_mix(within, server, traces, spans, instrumented):
                     assert trace.get_current_span().name == "caller"
 
     anyio.run(main, backend="trio")
-    check(traces, 10, within=within)
+    roots = [span for span in traces.spans if span.parent is None]
+    assert len(roots) == len({span.context.trace_id for span in traces.spans}) == 10
+    for root in roots:
+        first = root
+        if within:
+            (first,) = [span for span in traces.children(root) if span.kind is SpanKind.CLIENT]
+        assert (first.kind, first.attributes.get(RESENT)) == (SpanKind.CLIENT, None)
+        (call,) = [span for span in traces.children(root) if span is not first]
+        assert call.name == "forbear.request"
+        assert [span.attributes[RESENT] for span in traces.children(call)] == [1, 2]
 
 
-def test_a_body_that_breaks_later_is_not_in_another_calls_trace(
-    download, server, traces, spans, instrumented
-):
-    """Between its first attempt and the break the same thread has made another call."""
+def test_a_body_that_breaks_later(download, server, traces, spans, instrumented):
+    """The same thread has made another call before the break, whose trace is another one."""
     server.script("/", 200)
     transport = RetryTransport(policy=POLICY, gate=None, prefetch=0, on_event=[spans])
     with httpx.Client(transport=transport) as client, client.stream("GET", download(206)) as slow:
@@ -193,10 +174,8 @@ def test_a_body_that_breaks_later_is_not_in_another_calls_trace(
     assert call.context.trace_id != other.context.trace_id
 
 
-def test_a_session_of_requests_has_one_span_that_says_how_often(
-    server, traces, spans, instrumented
-):
-    """Its instrumentation stands outside the adapter: a CLIENT span for the call, ours below."""
+def test_a_session_of_requests_has_one_span(server, traces, spans, instrumented):
+    """That of its instrumentation, outside the adapter, says how often; ours is below it."""
     server.script("/", 503, 502, 200, 200)
     with mount(requests.Session(), POLICY, gate=None, on_event=[spans]) as session:
         session.get(server.url)

@@ -38,7 +38,6 @@ def nothing_is_left():
 @pytest.mark.smoke
 def test_every_adapter_is_reached_also_in_a_bare_thread(adapter, server):
     """Waits of 100 s take no time and count as waited; a limit ends a call where it would."""
-
     server.script("/", 503)
 
     def get(policy=PATIENT):
@@ -65,11 +64,11 @@ def test_every_adapter_is_reached_also_in_a_bare_thread(adapter, server):
     assert time.monotonic() - began >= 0.05, "after the block waits are real"
 
 
-@pytest.mark.parametrize("setting", [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None])
-def test_a_request_of_its_own_mind_is_bounded_too(setting):
+def test_a_request_of_its_own_mind_is_bounded_too():
     client = scripted(503)
-    with disabled(), forbear.override(max_attempts=8):
-        assert len(record_of(client.get(URL, extensions={"forbear": setting})).attempts) == 1
+    for setting in ({"max_attempts": 9}, RetryPolicy(max_attempts=9), None):
+        with disabled(), forbear.override(max_attempts=8):
+            assert len(record_of(client.get(URL, extensions={"forbear": setting})).attempts) == 1
 
 
 def test_everything_but_the_attempts_is_as_in_production_when_disabled():
@@ -105,10 +104,8 @@ def test_a_held_call_is_given_up_at_once_and_counts_as_held():
     began = time.monotonic()
     with fast():
         found = record_of(client.get(URL))
-    assert time.monotonic() - began < 12
-    assert found.reason == "origin-unhealthy"
-    assert 12 <= found.elapsed < 24
-    assert len(found.attempts) == 4
+    assert time.monotonic() - began < 12 <= found.elapsed < 24
+    assert (found.reason, len(found.attempts)) == ("origin-unhealthy", 4)
 
 
 @pytest.mark.parametrize("clock", [FakeClock(), SKIPPING], ids=repr)
