@@ -3,7 +3,9 @@
 The corpus states K0-K7 and S1; the tables have the clauses that it leaves out, by hand.
 """
 
+import copy
 import json
+import pickle
 import re
 from itertools import product
 from pathlib import Path
@@ -14,15 +16,7 @@ import pytest
 from forbear import idempotency
 from forbear.core.headers.structured import parse_item
 from forbear.core.request import RECOGNISED, carries_key
-from forbear.idempotency import (
-    GENERATED_FOR,
-    PROFILES,
-    STYLES,
-    check_profile,
-    names_a_key,
-    parse,
-    serialize,
-)
+from forbear.idempotency import PROFILES, STYLES, IdempotencyKeys, check_profile, parse, serialize
 
 CORPUS = json.loads((Path(__file__).parents[1] / "corpus/idempotency_keys.json").read_text("utf-8"))
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
@@ -204,10 +198,74 @@ def test_which_requests_carry_a_key(cases: Any, is_key: bool, is_named: bool) ->
         raw = [(name.encode("utf-8"), value.encode("latin-1")) for name, value in lines]
         for given in (lines, raw):
             assert carries_key(given) is carries_key(iter(given)) is is_key
-            assert names_a_key(given) is is_named
+            assert idempotency.names_a_key(given) is is_named
 
 
 def test_the_names_of_the_rules() -> None:
     """S1 and K7; Repeatability-First-Sent belongs to a key and is none."""
     assert {name.lower() for name in (KEY, X_KEY, PAYPAL, REPEATED)} == RECOGNISED
-    assert frozenset({"POST", "PATCH"}) == GENERATED_FOR
+    assert frozenset({"POST", "PATCH"}) == idempotency.GENERATED_FOR
+
+
+ORIGINS = [
+    ("https://api.example.com", "https://api.example.com:443"),
+    ("http://api.example.com", "http://api.example.com:80"),
+    ("https://api.example.com:80", "https://api.example.com:80"),
+    ("HTTPS://API.Example.COM", "https://api.example.com:443"),
+    ("http://localhost:08080", "http://localhost:8080"), ("http://10.0.0.1", "http://10.0.0.1:80"),
+    ("http://my_service:1", "http://my_service:1"), ("http://h:65535", "http://h:65535"),
+    ("https://example.com.", "https://example.com.:443"),  # a name of its own to TLS and to cookies
+    ("http://[::1]", "http://[::1]:80"), ("https://[2001:DB8::A]:8443", "https://[2001:db8::a]:8443"),
+    ("http://[::ffff:192.0.2.1]", "http://[::ffff:192.0.2.1]:80"),
+    ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example:443"),
+]  # fmt: skip
+
+
+def test_origins_are_kept_in_one_form() -> None:
+    """Which is its own normal form."""
+    for given, kept in ORIGINS:
+        configured = IdempotencyKeys(origins=[given])
+        assert configured.origins == {kept}
+        assert configured.covers(kept)
+        assert not configured.covers("https://other.example:443")
+        assert IdempotencyKeys(origins=[kept]) == configured
+
+
+def test_what_is_no_origin_is_refused() -> None:
+    cases = [
+        "", "api.example.com", "//api.example.com", "https:api.example.com", "https:/api.example.com",
+        "https://", "https://:443", "ftp://api.example.com", "wss://api.example.com",
+        " https://api.example.com", "https://user@api.example.com", "https://user:hunter2",
+        "https://user:hunter2@api.example.com", "https://*.example.com", "*", "https://a b.example",
+        *(f"https://api.example.com{end}" for end in (" ", "\n", "/", "/v1", "?x", "#x", "\\x")),
+        "https://bücher.example", "https://ex\u212aample.com", "https://a%62c.example",
+        "https://a,https://b", *(f"https://h:{port}" for port in (
+            "", "0", "000", "65536", "-1", "+1", "1_0", "٤٤٣", "443:443", "9" * 5000)),
+        *(f"https://{host}" for host in (
+            "::1", "[::1", "[]", "[::1]443", "[::1]:", "[1.2.3.4]", "[fe80::1%25eth0]",
+            "[fe80::1%eth0]", "[v1.x]", "[::1/]")),
+    ]  # fmt: skip
+    says = r'^origins must be http or https.*; write "https://api\.example\.com"'
+    for given in cases:
+        with pytest.raises(ValueError, match=says) as refused:
+            IdempotencyKeys(origins=[given])
+        assert "hunter2" not in str(refused.value)
+        assert "v1" not in str(refused.value).replace("[v1.x]", "")
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"header": "X-Order-Key", "style": "sf-string", "profile": "adyen", "generate": False},
+    {"recognise": ("A", "B"), "lifetime": 300, "origins": {"https://b", "http://a:81"}},
+], ids=["defaults", "names", "collections"])  # fmt: skip
+def test_equal_fields_make_equal_objects_that_hash_pickle_and_copy(fields: dict[str, Any]) -> None:
+    one, other = IdempotencyKeys(**fields), IdempotencyKeys(**fields)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != IdempotencyKeys(**{**fields, "lifetime": 7.0})
+    assert one != "Idempotency-Key"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(one, protocol))
+        assert (again, again.recognised) == (one, one.recognised)
+    assert copy.copy(one) == copy.deepcopy(one) == one
+    assert eval(repr(one)) == one
+    assert "\n" not in repr(one)

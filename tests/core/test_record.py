@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Reason, RetryPolicy, record_of
+from forbear import CallRecord, Fixed, Reason, RetryPolicy, record_of
 from forbear.events import AttemptFailed, Event
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
@@ -20,11 +20,6 @@ def a_client(*steps: Any, **options: Any) -> httpx.Client:
     return httpx.Client(transport=RetryTransport(inner, policy=POLICY, **options))
 
 
-def an_attempt(number: int, **fields: Any) -> AttemptRecord:
-    unset = dict.fromkeys(("status", "failure", "phase", "error", "delay", "delay_source"))
-    return AttemptRecord(number, **{**unset, "origin": "http://a:80", "elapsed": 0.0, **fields})
-
-
 @pytest.mark.parametrize(("status", "reason"), [
     (200, None), (299, None), (304, None), (400, Reason.STATUS_NOT_RETRIED),
     (404, Reason.STATUS_NOT_RETRIED),
@@ -36,12 +31,6 @@ def test_of_a_response_to_the_first_attempt(status: int, reason: Reason | None) 
     assert [attempt.status for attempt in record.attempts] == [status]
     if status < 300:
         assert str(record) == "1 attempt, GET: no failure"
-
-
-def test_of_a_response_that_no_client_made() -> None:
-    """httpx's response knows no request and no elapsed time yet, and says so by RuntimeError."""
-    assert record_of(httpx.Response(404)) is None
-    assert record_of(httpx.Response(200)) is None
 
 
 class SdkError(Exception):
@@ -64,34 +53,29 @@ def test_of_what_an_sdk_makes_of_an_error(how: str) -> None:
     assert len(record_of(caught.value).attempts) == 3
 
 
-def test_of_an_exception_that_never_went_through_forbear() -> None:
-    """A circle of causes ends."""
+def test_of_what_never_went_through_forbear() -> None:
+    """httpx's response knows no request yet, and says so by RuntimeError. A circle of causes ends."""
     one, two = ValueError(), ValueError()
     one.__cause__, two.__cause__ = two, one
-    assert record_of(ValueError("theirs")) is None
-    assert record_of(one) is None
+    for theirs in (httpx.Response(404), httpx.Response(200), ValueError("theirs"), one):
+        assert record_of(theirs) is None
 
 
 def test_a_record_reads_as_a_sentence() -> None:
-    here, sent = ("GET", "http://a:80"), (an_attempt(1, status=200),)
-    said = "GET http://a:80: no failure"
-    failed = (
-        an_attempt(1, error="ReadTimeout", failure=FailureKind.READ_TIMEOUT, delay=1.0),
-        an_attempt(2, status=429, failure=FailureKind.STATUS),
-    )
-    end = (12.3456, Reason.RETRY_AFTER_TOO_LONG, 3600.0)
+    here, said = ("GET", "http://a:80"), "GET http://a:80: no failure"
+    sent = record_of(a_client(200).get("http://a/")).attempts
+    failed = record_of(a_client("read_timeout", (429, {"Retry-After": "3600"})).put("http://a/"))
     unwell = CallRecord(*here, (), 1e4, Reason.ORIGIN_UNHEALTHY, 7.19, held=8.0)
     for record, text in (
-        (CallRecord(*here, sent, 0.25, None, None), f"1 attempt in 0.25 s, {said}"),
-        (CallRecord("POST", "http://a:80", failed, *end),
-            "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429; gave up:"
+        (failed, "2 attempts in 1 s, PUT http://a:80: ReadTimeout, 429; gave up:"
             " retry-after-too-long (asked to wait 3,600 s, more than max_retry_after)"),
         (unwell, f"0 attempts in 10,000 s, {said}; held for 8 s;"
             " gave up: origin-unhealthy (the server is unhealthy)"),
-        (CallRecord(*here, (), 0.0, Reason.CIRCUIT_OPEN, None),
-            f"0 attempts in 0 s, {said}; gave up: circuit-open"),
-        (CallRecord(*here, (), 1.0, None, None, (7, 9)),
-            f"0 attempts in 1 s, {said}; resumed at 7, 9"),
+        (CallRecord(*here, sent, 0.25, None, None), f"1 attempt in 0.25 s, {said}"),
+        (CallRecord(*here, (), 12.3456, Reason.CIRCUIT_OPEN, None),
+            f"0 attempts in 12.3 s, {said}; gave up: circuit-open"),
+        (CallRecord(*here, (), 0.0, None, None, (7, 9)),
+            f"0 attempts in 0 s, {said}; resumed at 7, 9"),
     ):  # fmt: skip
         assert str(record) == text
 

@@ -22,7 +22,6 @@ from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import settle
 from forbear.engine.settings import limits_of
-from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase
 from forbear.testing import FakeClock
 
@@ -278,17 +277,6 @@ def failure_from(call: Call, end: Outcome) -> Failure | None:
     return answered(call.policy, end.status, end.lines, lambda: UTC, flagged=end.flagged)
 
 
-def begun(oracle: Oracle, limits: Limits, start: float) -> Call:
-    """The call that the oracle knows, with instants from ``start`` on."""
-    policy, lines = oracle.policy, KEY if oracle.keyed else ()
-    call = Call(policy, Request(oracle.method, ORIGIN, lines), limits, start, policy.max_attempts)
-    oracle.deadline_at = call.deadline_at = oracle.deadline_at + start
-    oracle.key_until = call.key_until = oracle.key_until + start
-    call.request.guard = SimpleNamespace(ready=not oracle.body_is_gone)
-    call.stop, call.random = oracle.stop, lambda: oracle.draw
-    return call
-
-
 @settings(max_examples=400)
 @given(
     ruled, calls, st.booleans(), st.booleans(), st.sampled_from([0.0, 0.5, 2.0, 5.0]),
@@ -310,7 +298,13 @@ def test_each_retry_is_decided_by_the_ten_rules(
     budget.spend(ORIGIN, 5 - tokens, clock.monotonic())
     for situation, outcomes in calls:
         oracle, paid = Oracle(policy, **situation), []
-        call, before = begun(oracle, limits, clock.monotonic()), budget.tokens(ORIGIN, 0.0)
+        start, before = clock.monotonic(), budget.tokens(ORIGIN, 0.0)
+        request = Request(oracle.method, ORIGIN, KEY if oracle.keyed else ())
+        call = Call(policy, request, limits, start, policy.max_attempts)
+        oracle.deadline_at = call.deadline_at = oracle.deadline_at + start
+        oracle.key_until = call.key_until = oracle.key_until + start
+        request.guard = SimpleNamespace(ready=not oracle.body_is_gone)
+        call.stop, call.random = oracle.stop, lambda draw=oracle.draw: draw
         for end in outcomes:
             call.sending(clock.monotonic())
             call.barred = oracle.barred

@@ -51,8 +51,7 @@ class Inner(httpx.AsyncBaseTransport):
         return httpx.Response(STATUSES[how], stream=Body(self))
 
 
-async def play(steps, max_attempts):
-    """Carry out the steps; return what the caller got, the inner transport and the transport."""
+async def check(steps, max_attempts):
     inner, got = Inner(), []
     hedging = Hedge(delay=0.01, at_least=0, burst=1, ratio=1e-9)
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
@@ -96,7 +95,20 @@ async def play(steps, max_attempts):
         await settled()
     (outcome,) = await asyncio.gather(task, return_exceptions=True)
     assert isinstance(outcome, asyncio.CancelledError) == cancelled
-    return got, inner, transport, hedging, budget
+    assert len(got) == 1
+    assert inner.open == inner.under_way == 0
+    assert inner.sent <= max_attempts
+    assert len(asyncio.all_tasks()) == 1
+    assert not transport.port.first.of_thread.alarms.pending
+    assert not transport.port.backstop.alarms.pending
+    # Each sending but the first was paid for, by one token; no other was taken.
+    spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())
+    assert spent == max(0, inner.sent - 1)
+    has_token = hedging.times(ORIGIN, "GET").spend()
+    if isinstance(got[0], httpx.Response):
+        attempts = forbear.record_of(got[0]).attempts
+        assert has_token == all(attempt.hedged_after is None for attempt in attempts)
+        assert len(attempts) == inner.sent
 
 
 STEP = st.tuples(st.sampled_from([*STATUSES, "reset"]), st.integers(1, 4), st.booleans())
@@ -107,21 +119,4 @@ RUNG = st.lists(STEP, max_size=3).map(lambda more: [("ring", 0, bool(len(more) %
 @settings(max_examples=100)
 @given(RUNG | st.lists(STEP, max_size=6), st.sampled_from([2, 3]))
 def test_one_answer_reaches_the_caller_and_all_is_back(steps, max_attempts):
-    async def run():
-        got, inner, transport, hedging, budget = await play(steps, max_attempts)
-        assert len(got) == 1
-        assert inner.open == inner.under_way == 0
-        assert inner.sent <= max_attempts
-        assert len(asyncio.all_tasks()) == 1
-        assert not transport.port.first.of_thread.alarms.pending
-        assert not transport.port.backstop.alarms.pending
-        # Each sending but the first was paid for, by one token; no other was taken.
-        spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())
-        assert spent == max(0, inner.sent - 1)
-        has_token = hedging.times(ORIGIN, "GET").spend()
-        if isinstance(got[0], httpx.Response):
-            attempts = forbear.record_of(got[0]).attempts
-            assert has_token == all(attempt.hedged_after is None for attempt in attempts)
-            assert len(attempts) == inner.sent
-
-    asyncio.run(run())
+    asyncio.run(check(steps, max_attempts))
