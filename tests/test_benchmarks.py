@@ -35,7 +35,6 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(command, *options, reads=json.loads):
-    """What a benchmark prints."""
     source = str(Path(forbear.__file__).parent.parent)  # the forbear that is tested here
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -110,7 +109,6 @@ ABOUT = {
 
 @pytest.mark.release
 def test_the_page_shows_what_is_seen():
-    """The tables agree on each library that is installed here; and forbear keeps its promises."""
     report = run("peers.py", "--json")
     seen = {
         peer: {probe: cells[at] for probe, cells in report["rows"].items()}

@@ -29,7 +29,6 @@ def server():
 
 
 def faults(client, name, server, tried):
-    """Interrupt a call at these of its lines; say where something is not back."""
     error, found = ERRORS.get(client, KeyboardInterrupt), []
     for number in tried:
         injection, lost = inject(client, name, server, number, error())

@@ -52,7 +52,6 @@ def evaluate(text, names):
 
 
 def given(text):
-    """The fields that a ``RetryPolicy(…)`` names."""
     return [keyword.arg for keyword in ast.parse(text, mode="eval").body.keywords]
 
 
@@ -120,7 +119,6 @@ def run(decorator, monkeypatch):
 @pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction':DeprecationWarning")  # backoff
 @pytest.mark.parametrize(("name", "count"), [("tenacity", 10), ("stamina", 7), ("backoff", 7)])
 def test_a_decorator_does_what_the_table_says(name, count, monkeypatch):
-    """As many calls, and the same waits."""
     library = importlib.import_module(name)
     assert len(rows(name)) == count
     for theirs, text in rows(name):

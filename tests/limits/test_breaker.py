@@ -36,7 +36,6 @@ def opened(breaker, now=NOW, origin=A):
 
 
 def test_the_table_in_words_is_the_table_that_runs():
-    """Read off the docstring, row by row."""
     rows = re.findall(r"^    ([a-z-]+)\s+([A-Z_]+)\s+([a-z-]+)\s", circuit.__doc__, re.M)
     states = {"closed": CLOSED, "open": OPEN, "half-open": HALF_OPEN}
     table = {(states[one], circuit.Trigger[cause]): states[other] for one, cause, other in rows}

@@ -37,7 +37,6 @@ def lines_are_watched():
 
 
 def is_free(shared):
-    """Nobody holds its lock."""
     return bool(shared._lock.acquire(blocking=False)) and shared._lock.release() is None
 
 

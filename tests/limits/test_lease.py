@@ -126,7 +126,6 @@ def test_a_refund_never_makes_a_lease_larger(budget):
 
 
 def test_scopes_are_bounded(budget):
-    """The one least recently borrowed for is forgotten."""
     for n in range(MOST_SCOPES):
         lent(budget, f"http://{n}:80", 0.0, size=3)
     lent(budget, A, 0.0, size=3)

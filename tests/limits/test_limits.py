@@ -61,7 +61,6 @@ def begun(limits, origin=A, now=NOW, **options):
 
 
 def sent(call, failure, now=NOW):
-    """Send an attempt, which ends like this."""
     call.sending(now)
     call.limits.observe(call, failure, now)
     return call
@@ -76,7 +75,6 @@ def told(limits, failure, origin=A, now=NOW, **options):
 
 
 def planned(call, failure, now=NOW):
-    """Decide on a retry, and note it."""
     verdict = plan_retry(call, failure, now)
     call.note(failure, now, *verdict)
     return verdict
@@ -96,7 +94,6 @@ def refusal(ask, *arguments, **options):
 
 
 def a_held_call(limits, until=10.0, ready_in=0.0, **fields):
-    """A call that is held, because its origin is unhealthy."""
     gate = limits.gate
     if gate.is_healthy(A):
         gate.bad(A, NOW, sent_at=NOW, weight=3.0)
