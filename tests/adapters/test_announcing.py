@@ -11,6 +11,7 @@ from ..lanes import URL
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0), hint_spread=0.0)
 STOPS = ("x-should-retry", "stripe-should-retry")
+TWICE = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
 
 def said(server, name="retry-attempt"):
@@ -46,9 +47,6 @@ async def test_an_answer_that_is_given_up_says_so(adapter, quick):
         assert [response.headers[name] for name in STOPS] == ["false", "false"], said
         assert response.headers.get("X-Own") == said.get("X-Own")
         assert (response.status_code, record_of(response).reason) == (503, reason)
-
-
-TWICE = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
 
 async def test_logged_once_per_client(adapter, quick, caplog):

@@ -20,6 +20,13 @@ from forbear.testing import FakeClock, FaultServer
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 sync, of_urllib3 = pytest.mark.adapters("sync"), pytest.mark.adapters("urllib3-family")
 PAYLOAD = bytes(range(256)) * 700  # 179,200 bytes: three chunks of httpx's 65,536
+FORM = {"Content-Type": "multipart/form-data; boundary=frontier"}
+SWAPPED = PAYLOAD.swapcase()
+# No filename, no type: a field.
+ENCODED = b'--frontier\r\nContent-Disposition: form-data; name="f"\r\n\r\nvalue\r\n--frontier--\r\n'
+CHALLENGE = '401;executes=0;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
+AT_ONCE = {"policy": RetryPolicy(backoff=Fixed(0.0)), "random": lambda: 0.0}
+LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
 
 
 async def put(adapter, server, body=None, *, path="/thing", method="PUT", follow=False, **options):
@@ -138,9 +145,6 @@ def multipart(content, *, boundary="frontier", filename="a.bin"):
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="f"; filename="{filename}"\r\n'
     head += "Content-Type: application/octet-stream\r\n\r\n"
     return head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
-
-
-FORM = {"Content-Type": "multipart/form-data; boundary=frontier"}
 
 
 def form_of(file):
@@ -326,11 +330,6 @@ class Pipe:
     async def __aiter__(self):
         for piece in self._left:
             yield piece
-
-
-SWAPPED = PAYLOAD.swapcase()
-# No filename, no type: a field.
-ENCODED = b'--frontier\r\nContent-Disposition: form-data; name="f"\r\n\r\nvalue\r\n--frontier--\r\n'
 
 
 def encoder():
@@ -633,9 +632,6 @@ def refreshing(adapter, url):
     return Refreshing()
 
 
-CHALLENGE = '401;executes=0;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
-
-
 @pytest.mark.adapters("status-errors")
 async def test_a_body_answers_a_challenge_whole_or_not_at_all(adapter, server):
     """The bare libraries send the second time what is left of a body that was read: nothing."""
@@ -701,10 +697,6 @@ async def test_a_body_through_two_stacked_transports(adapter, server, quick, can
         response = client.put(server.url + "/thing", content=content)
     assert response.status_code == (200 if can_seek else 503)
     assert seen(server) == [whole(PAYLOAD)] * (2 if can_seek else 1)
-
-
-AT_ONCE = {"policy": RetryPolicy(backoff=Fixed(0.0)), "random": lambda: 0.0}
-LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
 
 
 def chunks_of(adapter, body=LARGE):

@@ -19,6 +19,14 @@ from ..lanes import ORIGIN, URL
 one_lane = pytest.mark.adapters("httpx", "sync")
 
 ONCE = RetryPolicy(max_attempts=1)
+special = pytest.mark.parametrize(
+    "policy", [ONCE, ONCE.replace(total_timeout=1e6)], ids=["fast path", "loop"]
+)
+UNSPREAD = RetryPolicy(max_attempts=1, hint_spread=0.0)
+BUSY = (503, {"Retry-After": "5"})
+MINE, THEIRS = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer theirs"}
+SPENT = {"RateLimit": '"default";r=0;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
+PLENTY = {"RateLimit": '"default";r=90;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
 
 
 def a_breaker(failures, **fields):
@@ -56,11 +64,6 @@ async def test_a_probe_that_succeeds_closes_it(adapter, quick):
         quick["clock"].advance(30)
         assert [await outcome(adapter, client) for _ in range(3)] == [200] * 3
     assert breaker.quiet
-
-
-special = pytest.mark.parametrize(
-    "policy", [ONCE, ONCE.replace(total_timeout=1e6)], ids=["fast path", "loop"]
-)
 
 
 @pytest.mark.smoke("httpx-family", "async")
@@ -140,11 +143,6 @@ async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing(adapter):
                     await outcome(adapter, client)
         assert (breaker.state(ORIGIN, clock.monotonic()) == "open") is counts, (seconds, limits)
         assert gate.is_healthy(ORIGIN) is not counts
-
-
-UNSPREAD = RetryPolicy(max_attempts=1, hint_spread=0.0)
-BUSY = (503, {"Retry-After": "5"})
-MINE, THEIRS = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer theirs"}
 
 
 @pytest.fixture
@@ -251,10 +249,6 @@ async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, 
     assert sends_at
     most = max(sum(at <= other < at + 0.010 for other in sends_at) for at in sends_at)
     assert most <= 40
-
-
-SPENT = {"RateLimit": '"default";r=0;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
-PLENTY = {"RateLimit": '"default";r=90;t=8', "RateLimit-Policy": '"default";q=100;w=10'}
 
 
 @pytest.mark.smoke

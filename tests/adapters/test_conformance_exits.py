@@ -19,6 +19,8 @@ from .foreign import Foreign, stream_of
 from .test_hedging import eventually
 
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(1))
+OWN = RuntimeError("a bug")
+STEPS = ["503", "503;body=200000", "503;body=64;drip=300", "reset"]
 
 
 def left(budget, quick):
@@ -84,9 +86,6 @@ async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter,
             after = where(own)
     assert before == after
     assert (before[-1], record_of(response).retries) == ("begin", 1)
-
-
-OWN = RuntimeError("a bug")
 
 
 @pytest.mark.smoke
@@ -249,9 +248,6 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
     assert await eventually(lambda: server.open_connections == 0)
     if descriptors is not None:
         assert len(os.listdir("/proc/self/fd")) <= descriptors
-
-
-STEPS = ["503", "503;body=200000", "503;body=64;drip=300", "reset"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
 NO_SPREAD = RetryPolicy(hint_spread=0.0)
+NOES = {"x-should-retry": "false", "stripe-should-retry": "False", "grpc-retry-pushback-ms": "-1"}
 
 
 @pytest.mark.smoke
@@ -55,9 +56,6 @@ async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, serve
     assert (quick["clock"].sleeps, len(server.requests("/thing"))) == ([], 1)
     record = record_of(response)
     assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
-
-
-NOES = {"x-should-retry": "false", "stripe-should-retry": "False", "grpc-retry-pushback-ms": "-1"}
 
 
 @pytest.mark.smoke

@@ -27,6 +27,9 @@ GOOD = HELLO.encode() + b"data: two\n\ndata: [DONE]\n\n"
 POLICY = RetryPolicy(max_attempts=4)
 KEYED = {"content": b"{}", "headers": {"Idempotency-Key": '"k-1"'}}
 URL = "/v1/stream"
+RESUMED = RetryPolicy(max_attempts=3, backoff=Fixed(0.0))
+RESUMES = EventStreams(resume=True)
+EVENTS = [f"id: {n}\r\ndata: h\u00e9llo {n}\n\n".encode() for n in range(1, 51)]
 
 
 def stream(step="200;chunked=1", body=GOOD, headers=SSE):
@@ -208,11 +211,6 @@ async def test_a_compressed_stream_follows_the_default_rule(adapter, server, qui
         response = await adapter.open(client, "GET", server.url + URL)
         assert await adapter.read(response) == ERROR
         assert len(server.requests(URL)) == 2
-
-
-RESUMED = RetryPolicy(max_attempts=3, backoff=Fixed(0.0))
-RESUMES = EventStreams(resume=True)
-EVENTS = [f"id: {n}\r\ndata: h\u00e9llo {n}\n\n".encode() for n in range(1, 51)]
 
 
 def feed(step, *events, **headers):

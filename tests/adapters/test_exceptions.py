@@ -19,6 +19,7 @@ from forbear import FailureKind, Fixed, Reason, RetryPolicy, record_of
 from forbear.strategies import Phase
 
 NOW = RetryPolicy(backoff=Fixed(0))
+UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
 
 
 @pytest.mark.smoke
@@ -117,9 +118,6 @@ def test_our_exceptions_are_of_both_families_and_survive_pickling(ours):
         assert (type(twin), twin.args, twin.__notes__) == (cls, ("too late",), ["a note"])
         assert (twin.reason, twin.retry_after) == (Reason.DEADLINE, 3.5)
         assert ours.classify(made).kind is FailureKind.PERMANENT
-
-
-UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
 
 
 @pytest.mark.parametrize("status", UNLISTED)

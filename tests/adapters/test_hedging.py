@@ -31,6 +31,7 @@ pytestmark = pytest.mark.adapters("httpx-family", "async")
 AFTER = 0.04  # seconds; the second attempt is sent then
 POLICY = RetryPolicy(max_attempts=4, backoff=forbear.Fixed(0))
 KEY = {"Idempotency-Key": "k-1"}
+WAYS = {"asyncio": ("scope", "deadline", "timeout", "task"), "trio": ("scope", "deadline")}
 
 
 def hedge(**options):
@@ -507,9 +508,6 @@ def test_synchronous_clients_say_why_they_take_no_hedge():
     ):
         with pytest.raises(TypeError, match="would need a thread"):
             kind(hedge=Hedge())
-
-
-WAYS = {"asyncio": ("scope", "deadline", "timeout", "task"), "trio": ("scope", "deadline")}
 
 
 async def cut_short(way, call, seconds):

@@ -21,6 +21,7 @@ from ..threads import in_threads
 
 one_lane = pytest.mark.adapters("httpx", "sync")
 PATIENT = RetryPolicy(max_attempts=9, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
+LONG = RetryPolicy(backoff=Fixed(60))  # of real time
 
 
 def make_unwell(gate, now, origin=ORIGIN):
@@ -121,9 +122,6 @@ async def test_first_attempts_are_never_held(adapter, quick, gate):
     make_unwell(gate, quick["clock"].monotonic())
     assert (await adapter.once([200], gate=gate, **quick)).status_code == 200
     assert quick["clock"].sleeps == []
-
-
-LONG = RetryPolicy(backoff=Fixed(60))  # of real time
 
 
 async def close_while(client, adapter, is_waiting, closing="shut"):

@@ -11,6 +11,7 @@ from ..lanes import ORIGIN, URL
 from .test_strategies import raising, with_methods
 
 NOW = RetryPolicy(backoff=Fixed(0))
+TWICE = ["attempt_failed", "retry_scheduled"] * 2
 
 
 @pytest.mark.smoke
@@ -106,9 +107,6 @@ async def test_a_401_is_retried_once_and_at_once(adapter, quick):
         quick["clock"].sleeps.clear()
         exhausted = None if status == 200 else Reason.ATTEMPTS_EXHAUSTED
         assert record_of(response).reason == exhausted
-
-
-TWICE = ["attempt_failed", "retry_scheduled"] * 2
 
 
 @pytest.mark.smoke

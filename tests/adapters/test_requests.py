@@ -16,6 +16,7 @@ from forbear.requests import RetryAdapter, mount
 from .origin import Answer, Origin
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
+SOME = {"status_forcelist": [503]}
 
 
 @pytest.fixture
@@ -42,9 +43,6 @@ def test_a_subclass_whose_own_pools_would_never_be_used_is_told_what_to_write(ba
     own = {"init_poolmanager": lambda self, *pools, **named: None} if len(bases) == 1 else {}
     with pytest.raises(TypeError, match=r"Mine\.init_poolmanager would not .* inner=ThatAdapter"):
         type("Mine", bases, own)
-
-
-SOME = {"status_forcelist": [503]}
 
 
 @pytest.mark.parametrize("retries", [3, Retry(3, **SOME), Retry(None, connect=2), Retry(0, **SOME)])

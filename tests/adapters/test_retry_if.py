@@ -19,6 +19,7 @@ NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
 JSON = {"Content-Type": "application/json"}
 PENDING = json.dumps({"state": "pending", "why": "x" * 3000}).encode()
 DONE = json.dumps({"state": "done", "why": "y" * 3000}).encode()
+CHUNKED = {"chunked": True, "cut": 12, "stall": True}
 
 
 def state_is(word, seen=None, *, is_async):
@@ -148,9 +149,6 @@ async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
             assert response.content == DONE, shape
             assert origin.connections == 1
         assert seen == ["pending", "done"]
-
-
-CHUNKED = {"chunked": True, "cut": 12, "stall": True}
 
 
 # No smoke: the oldest urllib3 has no read1().

@@ -23,6 +23,9 @@ from ..clocks import Interrupted, Meanwhile
 
 POOL = urllib3.HTTPConnectionPool("api.example.com")
 AT_ONCE = RetryPolicy(max_attempts=4, backoff=Fixed(0))
+FAILED = HTTPError, requests.RequestException
+BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
+NO_TIMES = ("0", "soon", "1e400", "Fri, 31 Dec 99999 23:59:59 GMT")
 
 
 @contextmanager
@@ -84,10 +87,6 @@ def answer(status, headers=None):
     return HTTPResponse(io.BytesIO(), status=status, headers=headers or {}, preload_content=False)
 
 
-FAILED = HTTPError, requests.RequestException
-BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
-
-
 @pytest.mark.parametrize("fault", ["503", "reset"])
 def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, server, retry, fault):
     policy = AT_ONCE.replace(methods={*RetryPolicy().methods, "POST", "PATCH"})
@@ -145,9 +144,6 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
     assert status == 200
     sent = [each.sha256 for each in server.requests("/thing")]
     assert sent == [hashlib.sha256(b"sent" * 5000).hexdigest()] * 2
-
-
-NO_TIMES = ("0", "soon", "1e400", "Fri, 31 Dec 99999 23:59:59 GMT")
 
 
 @pytest.mark.parametrize(
