@@ -12,25 +12,20 @@ from forbear.telemetry import METRICS, assets
 
 # Failure: reason of a retry; then the result of the attempt where nothing was sent, and where the
 # request was. A reason never names another failure than the line's own ``failure`` does.
+NOTHING_SENT = ("connect", "connect", "protocol")
 REASONS = {
-    "dns": ("connect", "connect", "protocol"),
-    "refused": ("connect", "connect", "protocol"),
+    **dict.fromkeys(("dns", "refused", "tls", "proxy"), NOTHING_SENT),
     "connect_timeout": ("connect_timeout", "timeout", "timeout"),
-    "tls": ("connect", "connect", "protocol"),
-    "proxy": ("connect", "connect", "protocol"),
     "read_timeout": ("read_timeout", "timeout", "timeout"),
     "write_timeout": ("write_timeout", "timeout", "timeout"),
     "timeout": (None, "timeout", "timeout"),  # of an unnamed phase: the attempt's own says which
+    "pool": ("pool_timeout", "timeout", "timeout"),
     "reset": ("reset", "connect", "protocol"),
     "protocol": ("protocol", "connect", "protocol"),
     "unprocessed": ("protocol", "protocol", "protocol"),
-    "pool": ("pool_timeout", "timeout", "timeout"),
-    # Never retried:
-    "certificate": ("protocol", "connect", "protocol"),
-    "decoding": ("protocol", "connect", "protocol"),
-    "permanent": ("protocol", "connect", "protocol"),
-    "unknown": ("protocol", "connect", "protocol"),
 }
+NEVER_RETRIED = "certificate", "decoding", "permanent", "unknown"
+REASONS |= dict.fromkeys(NEVER_RETRIED, REASONS["protocol"])
 
 
 def test_every_failure_has_a_reason_and_a_result() -> None:
@@ -39,10 +34,9 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
     assert {kind.name.lower() for kind in kinds} == set(REASONS)
     for kind in kinds:
         reason, unsent, sent = REASONS[kind.name.lower()]
-        found = [
-            events.retry_reason(SimpleNamespace(failure=kind, phase=phase))
-            for phase in (Phase.UNSENT, Phase.SENT, Phase.ANSWERED)
-        ]
+        phases = (Phase.UNSENT, Phase.SENT, Phase.ANSWERED)
+        failures = [SimpleNamespace(failure=kind, phase=phase) for phase in phases]
+        found = [events.retry_reason(failure) for failure in failures]
         reasons = ("connect_timeout", "read_timeout") if reason is None else (reason, reason)
         assert found == [*reasons, "body"], kind
         results = [events.result_of(None, kind, phase) for phase in (Phase.UNSENT, Phase.SENT)]
