@@ -24,7 +24,7 @@ HEIGHTS = [
     ("errors", "core"),
     ("limits", "idempotency"),
     ("engine",),
-    ("addons", "events", "engine.options"),  # all events and options, for type checkers
+    ("addons", "events"),
     ("adapters", "telemetry"),
     ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi", "strategies"),
     ("testing",),
@@ -111,7 +111,7 @@ def imported_by(name):
 
 
 def height(name):
-    top = name if name == "engine.options" else name.partition(".")[0]
+    top = name.partition(".")[0]
     return next((number for number, tops in enumerate(HEIGHTS) if top in tops), -1)
 
 

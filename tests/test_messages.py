@@ -14,7 +14,6 @@ import requests
 
 import forbear
 from forbear import CircuitBreaker, Exponential, Fixed, Hedge, Origins, RetryBudget, RetryPolicy
-from forbear.core import migration
 from forbear.core.headers.structured import parse_item
 from forbear.engine import settings
 from forbear.redis import RedisBudget
@@ -560,10 +559,6 @@ def test_an_unknown_argument_is_told_what_there_is(make):
         make(wood=1)
     listed = f"write {needed[0]}=1" if needed else f"its arguments are {', '.join(names)}"
     assert listed in str(caught.value)
-
-
-def test_the_options_that_a_message_knows_are_those_that_there_are():
-    assert {*settings.DEFAULTS, "prefetch"} == migration.OPTIONS
 
 
 def test_a_long_value_does_not_drown_the_message():

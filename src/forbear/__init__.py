@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .addons.concurrency import ConcurrencyLimit
     from .addons.event_streams import EventStreams
     from .addons.hedge import Hedge
+    from .addons.options import Options
     from .addons.origins import Origins
     from .addons.pacing import Pacing
     from .core.backoff import Exponential, Fixed
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from .core.policy import RetryPolicy
     from .core.record import AttemptRecord, CallRecord, record_of
     from .engine.blocks import deadline, override
-    from .engine.options import Options
     from .errors import CircuitOpenError, DeadlineExceeded, ForbearError
     from .idempotency import IdempotencyKeys
     from .limits.gate import RetryGate
@@ -53,7 +53,7 @@ _PLACES = {
         ("core.record", "AttemptRecord CallRecord record_of"),
         ("core.backoff", "Exponential Fixed"),
         ("engine.blocks", "deadline override"),
-        ("engine.options", "Options"),
+        ("addons.options", "Options"),
         ("errors", "CircuitOpenError DeadlineExceeded ForbearError"),
         ("idempotency", "IdempotencyKeys"),
         ("addons.breaker", "CircuitBreaker"),

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Never, Self, Unpack
 
+    from .addons.options import FamilyOptions
     from .core.policy import RetryPolicy
-    from .engine.options import FamilyOptions
 
 __all__ = [
     "CircuitOpenError",

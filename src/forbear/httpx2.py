@@ -26,9 +26,9 @@ from .errors import DeadlineExceeded as Exceeded
 if TYPE_CHECKING:
     from typing import Never, Unpack
 
+    from .addons.options import FamilyOptions
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .engine.options import FamilyOptions
 
 __all__ = [
     "AsyncRetryTransport",

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from typing import Never, Unpack
 
     from .adapters.urllib3.requests import Cert, Timeouts
+    from .addons.options import Options
     from .core.policy import RetryPolicy
-    from .engine.options import Options
 
 __all__ = [
     "CircuitOpenError",

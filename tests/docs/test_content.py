@@ -14,11 +14,11 @@ import forbear.httpx
 import forbear.testing
 from benchmarks import house
 from forbear import Reason, RetryPolicy, events, pytest_plugin, redis
+from forbear.addons.options import FamilyOptions, Options
 from forbear.cli import main as command
 from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
 from forbear.engine.events import LINES, TABLE
-from forbear.engine.options import FamilyOptions, Options
 from forbear.engine.settings import ADDONS
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport, answer

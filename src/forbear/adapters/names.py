@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
 
 from ..core.checks import shown
 from ..core.migration import translated
@@ -71,12 +72,7 @@ ROWS = (
     ("classify", ("classify",) * 5),
 )  # fmt: skip
 PARTS = {name: codes for names, codes in ROWS for name in names.split()}
-STRATEGIES = (
-    "AwsStandard Backoff Failure Fault Hint Phase PolicyFields RetryRefused RetryStrategy"
-    " RetryToken StandardStrategy TokenBucket"
-)
 ELSEWHERE = {
-    **{name: f"forbear.strategies.{name}" for name in STRATEGIES.split()},
     "FakeClock": "forbear.testing.FakeClock",
     "FaultServer": "forbear.testing.FaultServer",
     "RedisBudget": "forbear.redis.RedisBudget",
@@ -114,6 +110,9 @@ def right_name_for(module: str, name: str) -> str:
         return f"write {module}.{codes[client]}"
     if name in ELSEWHERE:
         return f"write {ELSEWHERE[name]}"
+    for place in "strategies", "events":
+        if name in import_module(f"{top}.{place}").__all__:
+            return f"write {top}.{place}.{name}"
     for place in module, top:
         for near in get_close_matches(name, sys.modules[place].__all__, 1, 0.85):
             return f"write {place}.{near}"

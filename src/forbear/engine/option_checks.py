@@ -52,11 +52,11 @@ def check_options(
             if hasattr(module, "check_beside"):
                 module.check_beside(given, defaults)
     check_plain(given)
-    for option in () if awaits else ("retry_if", "before_attempt"):
-        if is_async(given.get(option)):
+    for option, value in () if awaits else given.items():
+        if is_async(value):
             raise TypeError(
                 f"{who} is synchronous and would not await {option}, got the coroutine"
-                f" function {shown(given[option])}; give it a plain function"
+                f" function {shown(value)}; give it a plain function"
             )
     if given.get("hedge") is not None and not hedges:
         raise TypeError(

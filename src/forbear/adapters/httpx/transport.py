@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from httpx import AsyncBaseTransport, Request, Response
 
+    from ...addons.options import FamilyOptions
     from ...core.call import Call
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
-    from ...engine.options import FamilyOptions
     from .port import Facts
 
 LOWER = ("http_proxy", "https_proxy", "all_proxy")

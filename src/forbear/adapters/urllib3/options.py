@@ -10,7 +10,7 @@ import urllib3
 from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
-from ...engine.options import Options
+from ...addons.options import Options
 from ...engine.settings import DEFAULTS
 
 if TYPE_CHECKING:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from urllib3.response import BaseHTTPResponse
 
+    from ...addons.options import Options
     from ...core.call import Call, Story
     from ...core.outcome import Failure
     from ...core.policy import RetryPolicy
-    from ...engine.options import Options
 
 KEYED = frozenset({"POST", "PATCH"})  # need a key to be safe, and a Retry sees no headers
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # carry no body, as a rule

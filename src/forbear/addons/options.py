@@ -1,6 +1,6 @@
 """Options: of every transport and adapter, explained for editors, type checkers and ``help()``.
 
-Loaded where they are named; settings.py has the defaults, option_checks.py the checks.
+Loaded where they are named; the engine has the defaults (settings.py) and the checks.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Literal
 
-    from ..addons.breaker import CircuitBreaker
-    from ..addons.concurrency import ConcurrencyLimit
-    from ..addons.event_streams import EventStreams
-    from ..addons.hedge import Hedge
-    from ..addons.interfaces import Budget, RetryStrategy
-    from ..addons.origins import Origins
-    from ..addons.pacing import Pacing
     from ..core.call import Limit
+    from ..engine.clock import Clock
     from ..events import Event
     from ..idempotency import IdempotencyKeys
     from ..limits.gate import RetryGate
-    from .clock import Clock
+    from .breaker import CircuitBreaker
+    from .concurrency import ConcurrencyLimit
+    from .event_streams import EventStreams
+    from .hedge import Hedge
+    from .interfaces import Budget, RetryStrategy
+    from .origins import Origins
+    from .pacing import Pacing
 
 Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's own response
 
