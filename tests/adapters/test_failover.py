@@ -22,15 +22,10 @@ def other():
 third = other  # and one more
 
 
-def down():
-    """The address of a server that refuses connections."""
-    with FaultServer() as gone:
-        return gone.url
-
-
 @pytest.mark.smoke
 async def test_a_refused_connection_fails_over_at_once(adapter, server, quick, budget):
-    gone = down()
+    with FaultServer() as stopped:
+        gone = stopped.url
     server.script("/thing", 201)
     origins = Origins([gone, server.url])
     async with adapter.client(origins=origins, budget=budget, policy=STEADY, **quick) as client:

@@ -24,10 +24,6 @@ PATIENT = RetryPolicy(max_attempts=9, backoff=Exponential(base=0.75, factor=1, j
 LONG = RetryPolicy(backoff=Fixed(60))  # of real time
 
 
-def make_unwell(gate, now, origin=ORIGIN):
-    gate.bad(origin, now, now, 3.0)
-
-
 @pytest.fixture
 def gate():
     return RetryGate()
@@ -85,7 +81,7 @@ async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, 
         server.script(f"/{chunked}", f"503;body=200000;chunked={chunked}", 200)
         url, options = f"{server.url}/{chunked}", {**options, **adapter.pool_of(1)}
         async with adapter.client(**options) as client:
-            make_unwell(gate, time.monotonic(), server.url)
+            gate.bad(server.url, time.monotonic(), time.monotonic(), 3.0)
             response = await adapter.download(client, url)
             assert len(response.content) == 200_000
             await adapter.close(response)
@@ -119,7 +115,8 @@ async def test_a_cancelled_call_leaves_no_place(adapter, gate):
 
 @one_lane
 async def test_first_attempts_are_never_held(adapter, quick, gate):
-    make_unwell(gate, quick["clock"].monotonic())
+    now = quick["clock"].monotonic()
+    gate.bad(ORIGIN, now, now, 3.0)
     assert (await adapter.once([200], gate=gate, **quick)).status_code == 200
     assert quick["clock"].sleeps == []
 

@@ -201,15 +201,9 @@ def test_the_two_libraries_share_no_class():
 # Exceptions. Taken from the installed libraries, so that a new one cannot go unnoticed.
 
 
-def exceptions_of(name):
-    named = vars(module(name)).items()
-    return {key: one for key, one in named if isinstance(one, type) and issubclass(one, Exception)}
-
-
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
-# research: which of them prove that nothing was sent, which may have reached the server, which
-# never succeed
+# Which prove that nothing was sent, which may have reached the server, which never succeed.
 PERMANENT = """UnsupportedProtocol LocalProtocolError InvalidURL CookieConflict TooManyRedirects
     HTTPStatusError StreamError StreamConsumed StreamClosed RequestNotRead ResponseNotRead SSEError
 """
@@ -234,7 +228,8 @@ MEANS = {
 def test_every_exception_of_the_installed_library_is_classified(name):
     """A class that a new version brings is named here, before it is taken for something else."""
     family = name.replace("httpcore", "httpx")
-    found = exceptions_of(name)
+    named = vars(module(name)).items()
+    found = {key: one for key, one in named if isinstance(one, type) and issubclass(one, Exception)}
     assert len(found) >= 15
     for attribute, cls in found.items():
         for known in (httpx_errors.MEANING, MEANS):

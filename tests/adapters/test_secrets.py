@@ -39,11 +39,6 @@ def told(caplog):
     return read
 
 
-def everything_about(*things):
-    """All that a user might print, log or send away."""
-    return "\n".join(f"{each!r} {each} {getattr(each, '__dict__', None)!r}" for each in things)
-
-
 def secret_error(adapter, text):
     """An error of the wire with this text inside."""
     if adapter.name == "aiohttp":
@@ -71,7 +66,8 @@ async def test_nothing_secret_is_told(adapter, quick, told, last):
         seen += [*events, events, adapter.retrying(client), policy, keys]
         sent = [getattr(request, "extensions", {}) for request in inner.requests]
         seen += [extensions.get("forbear.call") for extensions in sent]
-    text = "\n".join([*told(), everything_about(*seen)])
+    shown = [f"{each!r} {each} {getattr(each, '__dict__', None)!r}" for each in seen]
+    text = "\n".join([*told(), *shown])
     assert (len(told()) >= 8, len(events) >= 5) == (True, True)  # else it would prove nothing
     assert "http://api.example.com:80" in text
     assert "SECRET" not in text

@@ -125,10 +125,6 @@ def bomb_in(coding):
     return compress(b"  ") + compress(large)  # two frames, of which the first is small
 
 
-async def read_of(read):
-    await read()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("looker", "coding"),
@@ -140,9 +136,12 @@ async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
     bomb = bomb_in(coding)
     head = f"{JSON}Content-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n"
 
+    async def read(response):
+        await (response.read() if adapter.name == "aiohttp" else response.aread())
+
     def look(response):
         if adapter.is_async:
-            return read_of(response.read if adapter.name == "aiohttp" else response.aread)
+            return read(response)
         return (getattr(response, "data", None) or response.content) and None
 
     options = VENDORS if looker == "vendors" else {"policy": ONCE, "retry_if": look}

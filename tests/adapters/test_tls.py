@@ -103,22 +103,17 @@ class Breaking(Listening):
             end_by_reset(sock)
 
 
-def unverified(adapter):
-    """Settings of a lane's client, and of its requests, that trust any server."""
-    settings = {"cert_reqs": "CERT_NONE"} if adapter.name == "urllib3" else {}
-    named = {"requests": {"verify": False}, "aiohttp": {"ssl": False}}
-    return settings, named.get(adapter.name, {})
-
-
 @pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
     policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=0.8)
-    settings, request = unverified(adapter)
+    settings = {"cert_reqs": "CERT_NONE"} if adapter.name == "urllib3" else {}
+    unverified = {"requests": {"verify": False}, "aiohttp": {"ssl": False}}
+    request = {"content": b"x", **unverified.get(adapter.name, {})}
     if adapter.name == "aiohttp":  # where attempt_timeout does not tell connecting from the rest
         settings = {"timeout": aiohttp.ClientTimeout(sock_connect=0.4)}
     with Breaking(context_of(), "end", "reset", "stall", "end") as server:
-        options = {"policy": policy, "settings": settings, "request": {"content": b"x", **request}}
+        options = {"policy": policy, "settings": settings, "request": request}
         response = await adapter.once(None, "POST", server.url + "/thing", **options)
         assert (adapter.status(response), len(server.requests)) == (200, 1)
     attempts = record_of(getattr(response, "response", response)).attempts
