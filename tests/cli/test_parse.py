@@ -25,21 +25,12 @@ def verdict(out):
     return re.sub(r"\s+", " ", out.partition("forbear: ")[2]).strip()
 
 
-CURL = """\
-HTTP/1.1 301 Moved Permanently\r
-location: https://api.example.com/\r
-retry-after: 900\r
-\r
-HTTP/2 429 \r
-date: Fri, 20 Nov 2026 20:00:00 GMT\r
-retry-after: 30\r
-Retry-After-Ms: 1500\r
-x-ratelimit-remaining: 0\r
-x-ratelimit-reset: 1795467600\r
-x-should-retry: true\r
-\r
-retry-after: 77\r
-"""
+CURL = "\r\n".join([
+    "HTTP/1.1 301 Moved Permanently", "location: https://api.example.com/", "retry-after: 900", "",
+    "HTTP/2 429 ", "date: Fri, 20 Nov 2026 20:00:00 GMT", "retry-after: 30", "Retry-After-Ms: 1500",
+    "x-ratelimit-remaining: 0", "x-ratelimit-reset: 1795467600", "x-should-retry: true", "",
+    "retry-after: 77", "",
+])  # fmt: skip
 
 
 def test_what_curl_prints(command, monkeypatch):

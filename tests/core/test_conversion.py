@@ -33,17 +33,18 @@ METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"]
 converted = RetryPolicy.from_urllib3
 
 NAMED = {413, 429, 503}  # of which urllib3 retries those that name a time
-FIELDS = [  # of a urllib3.Retry, or a number of retries; and of the policy
-    *(({"total": total}, {"max_attempts": attempts}) for total, attempts in (
+INF = float("inf")
+ATTEMPTS = [  # of a urllib3.Retry; and how many
+    *(({"total": total}, attempts) for total, attempts in (
         (3, 4), (10, 11), (0, 1), (False, 1), (True, 2), (-1, 1), (2.5, 3), (None, 11))),
-    ({"total": 10, "connect": 5, "read": 2, "status": 3}, {"max_attempts": 3}),
-    ({"total": 1, "connect": 5, "read": 2, "status": 3}, {"max_attempts": 2}),
-    ({"total": 10, "other": 1}, {"max_attempts": 2}),
-    ({"total": None, "connect": 0, "read": 2}, {"max_attempts": 3}),
-    *(({"total": 3, "redirect": redirect}, {"max_attempts": 4}) for redirect in (1, False)),
-    *(({"total": 5, name: value}, {"max_attempts": 1})
-        for name, value in (("read", -0.5), ("redirect", -1), ("read", float("-inf")))),
-    ({"total": float("inf"), "read": 2}, {"max_attempts": 3}),
+    ({"total": 10, "connect": 5, "read": 2, "status": 3}, 3), ({"total": 10, "other": 1}, 2),
+    ({"total": 1, "connect": 5, "read": 2, "status": 3}, 2), ({"total": 3, "redirect": 1}, 4),
+    ({"total": None, "connect": 0, "read": 2}, 3), ({"total": 3, "redirect": False}, 4),
+    ({"total": 5, "read": -0.5}, 1), ({"total": 5, "redirect": -1}, 1),
+    ({"total": 5, "read": -INF}, 1), ({"total": INF, "read": 2}, 3),
+]  # fmt: skip
+FIELDS = [  # of a urllib3.Retry; and of the policy
+    *((fields, {"max_attempts": attempts}) for fields, attempts in ATTEMPTS),
     *(({"total": 3, **counts}, {"failures": RETRYABLE_KINDS - without, "max_attempts": 4})
         for counts, without in (
             ({}, set()), ({"connect": 0}, CONNECT), ({"read": 0}, READ), ({"read": False}, READ),

@@ -32,16 +32,7 @@ import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
 import forbear.wsgi
-from forbear import (
-    Exponential,
-    FailureKind,
-    Fixed,
-    Reason,
-    RetryBudget,
-    RetryPolicy,
-    events,
-    record_of,
-)
+from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, events
 from forbear import idempotency as keys
 from forbear import strategies as plug
 from forbear.asgi import RetryContextMiddleware
@@ -308,9 +299,9 @@ def heard(event: events.Event) -> None:
 
 
 def records(response: httpx.Response, error: httpx.HTTPError) -> None:
-    story: forbear.CallRecord = record_of(response)  # without a check, as on the pages
-    print(record_of(error).reason, record_of(response).attempts[-1].origin)
-    if record_of(error) is None:
+    story: forbear.CallRecord = forbear.record_of(response)  # without a check, as on the pages
+    print(forbear.record_of(error).reason, forbear.record_of(response).attempts[-1].origin)
+    if forbear.record_of(error) is None:
         print("not sent by forbear")
     assert_type(story, forbear.CallRecord)
     assert_type(story.reason, Reason | None)
