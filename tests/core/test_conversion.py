@@ -14,7 +14,6 @@ import urllib3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3 import exceptions as errors
-from urllib3.response import HTTPResponse
 
 import forbear.urllib3
 from forbear import FailureKind, RetryPolicy
@@ -157,7 +156,7 @@ def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind, stat
     of_error = policy.max_attempts if failure in policy.failures else 1
     retried = status in policy.statuses or (named and status in policy.hinted_statuses)
     of_status = policy.max_attempts if retried else 1
-    response = HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
+    response = urllib3.HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
     for method in policy.methods & set(METHODS):
         assert of_error <= attempts_of_urllib3(retry, method, error=error)
         assert of_status <= attempts_of_urllib3(retry, method, response=response)
@@ -179,8 +178,6 @@ def test_each_wait_is_urllib3s(factor, jitter, longest, failed, drawn):
     assert backoff.delay(failed, 0.0, lambda: drawn) == pytest.approx(theirs)
     assert pickle.loads(pickle.dumps(backoff)) == backoff
 
-
-# --- httpx-retries ----------------------------------------------------------------------------
 
 FROM_CONNECT = {K.DNS, K.REFUSED, K.TLS}
 OF_HTTPX = [  # fields of an httpx_retries.Retry; and of the policy

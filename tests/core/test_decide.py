@@ -1,7 +1,4 @@
-"""Decide: the ten rules, their order, and the arithmetic of waits. Numbers are worked out by hand.
-
-The corpus of requests and urllib3 is run in tests/adapters/test_urllib3_errors.py.
-"""
+"""Decide: the ten rules, their order, and the arithmetic of waits. Numbers are worked out by hand."""
 
 import json
 from math import inf, nan
@@ -45,10 +42,7 @@ NO, YES = ("x-should-retry", "false"), ("x-should-retry", "true")
 REPLAYED, IN_TWO = ("Idempotent-Replayed", "true"), ("Retry-After", "2")
 
 
-def a_call(
-    policy: RetryPolicy = STEADY, method: str = "GET", headers: Any = (), *,
-    random: float = 0.5, limits: dict[str, Any] | None = None, **state: Any,
-) -> Call:  # fmt: skip
+def a_call(policy=STEADY, method="GET", headers=(), *, random=0.5, limits=None, **state) -> Call:
     """A call whose first attempt was sent at 0; ``state`` is written over its attributes."""
     shared = limits_of(random=lambda: random, **(limits or {}))
     call = Call(policy, Request(method, ORIGIN, list(headers)), shared, 0.0, policy.max_attempts)
@@ -58,9 +52,7 @@ def a_call(
     return call
 
 
-def verdict_on(
-    call: Call, outcome: Any = 503, *lines: tuple[str, str], after: Any = None, now: float = 0.0
-) -> Any:
+def verdict_on(call: Call, outcome=503, *lines, after=None, now=0.0) -> Any:
     """The verdict on a failure, or a status; ``after`` is its Retry-After."""
     if after is not None:
         lines = (("Retry-After", str(after)), *lines)
@@ -496,7 +488,7 @@ def test_the_budget_is_asked_after_the_gate_and_leaves_no_place() -> None:
 
 
 def test_every_case_of_the_corpus_is_run_somewhere() -> None:
-    elsewhere = {"requests", "urllib3", "asyncio", "builtins"}
+    elsewhere = {"requests", "urllib3", "asyncio", "builtins"}  # adapters/test_urllib3_errors.py
     assert set(map(group_of, CORPUS["cases"])) == {"status", "httpx"} | elsewhere
 
 

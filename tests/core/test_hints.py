@@ -53,7 +53,6 @@ EVERYTHING = [
 
 
 def test_the_status_decides_what_is_read():
-    """H1"""
     of_redirect, of_error = Hint(7.0, None, "retry-after"), Hint(3.0, False, "retry-after-ms")
     for statuses, expected in (
         ((100, 299, 0, -503), NO_HINT), ((300, 399), of_redirect), ((400, 599, 999), of_error),

@@ -1,7 +1,4 @@
-"""Idempotency keys: what is sent, what is refused, and which requests carry one.
-
-The corpus states K0-K7 and S1; the tables have the clauses that it leaves out, by hand.
-"""
+"""Idempotency keys: the corpus (K0-K7, S1), and by hand the clauses that it leaves out."""
 
 import copy
 import json

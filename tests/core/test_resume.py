@@ -4,8 +4,6 @@ Expected values follow from RFC 9110: 8.8.2.2 and 13.1.5 (validators), 14.1.2 an
 15.3.7 (206), 15.5.17 (416). Positions count from 0, so a body of 1000 bytes ends at 999.
 """
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +18,7 @@ UNKNOWN = ("Content-Range", "bytes */1000")
 Lines = tuple[tuple[str, str], ...]
 
 
-def downloaded(
-    status: int = 200, lines: Lines = WHOLE, asked: str | None = None, method: str = "GET"
-) -> Any:
+def downloaded(status=200, lines=WHOLE, asked=None, method="GET"):
     """What ``download_of`` makes of a response, to a request with such a Range."""
     return download_of(method, () if asked is None else (("Range", asked),), status, lines)
 

@@ -9,7 +9,7 @@ import pytest
 
 from forbear import Reason, record_of
 from forbear.httpx import RetryTransport
-from forbear.strategies import Failure, RetryRefused, RetryStrategy, RetryToken
+from forbear.strategies import Failure, RetryRefused, RetryToken
 from forbear.testing import FakeClock, ScriptedTransport
 
 from ..clocks import Interrupted
@@ -46,9 +46,7 @@ class TwoRetriesPerMinute:
             token.state = None
 
 
-def get(
-    strategy: RetryStrategy, clock: FakeClock, *steps: object, method: str = "GET"
-) -> tuple[httpx.Response, int]:
+def get(strategy, clock, *steps, method="GET") -> tuple[httpx.Response, int]:
     """The response, and how many requests were sent."""
     inner = ScriptedTransport(steps)
     with httpx.Client(transport=RetryTransport(inner, strategy=strategy, clock=clock)) as client:

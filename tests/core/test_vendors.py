@@ -1,7 +1,4 @@
-"""Vendors: what the JSON body of an error says about trying again.
-
-Bodies are those of the vendors' documentation and of public reports, named beside each.
-"""
+"""Vendors: what the JSON body of an error says, after their documentation and public reports."""
 
 import json
 import time
@@ -99,9 +96,7 @@ def test_openai_ends_where_money_is_used_up(kind: str | None, code: str | None) 
     (None, False),
 ], ids=repr)  # fmt: skip
 def test_only_json_of_errors_is_read(kind: str | None, is_read: bool) -> None:
-    read = [
-        each for each in (200, 302, 399, 400, 503) if said(OPENAI_QUOTA, status=each, kind=kind)
-    ]
+    read = [n for n in (200, 302, 399, 400, 503) if said(OPENAI_QUOTA, status=n, kind=kind)]
     assert read == ([400, 503] if is_read else [])
 
 

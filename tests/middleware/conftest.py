@@ -44,7 +44,6 @@ class Backend:
 
 @pytest.fixture
 def backend():
-    """A function that makes one."""
     return Backend
 
 

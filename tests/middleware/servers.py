@@ -8,7 +8,6 @@ RETRY = {"retry-attempt": "2"}
 
 
 def marks_of(lines):
-    """The values of x-should-retry among header lines."""
     return [value for name, value in lines if name.lower() == "x-should-retry"]
 
 

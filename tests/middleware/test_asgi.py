@@ -113,9 +113,7 @@ def test_fastapi(backend, headers, attempts):
 
 @pytest.mark.parametrize("path", ["/coroutine", "/function"])
 def test_the_middlewares_deadline_is_the_one_for_fastapi(backend, path):
-    """In coroutines, threads and dependencies, and for no background task. A block in a dependency
-    that is no coroutine holds for nothing, which is said.
-    """
+    """For no background task. A block in a dependency that is no coroutine holds for nothing."""
     calls, api = backend([503]), fastapi.FastAPI()
 
     def dependency():

@@ -65,7 +65,6 @@ def ask(request):
     return ask
 
 
-# What says that a request is a retry, and how often a call made for it is sent.
 @pytest.mark.parametrize(("headers", "attempts"), [
     ({}, 4), ({"x-envoy-attempt-count": "2"}, 1), ({"amz-sdk-request": "attempt=1; max=3"}, 4),
     ({"amz-sdk-request": "attempt=2; max=3"}, 1), ({"x-stainless-retry-count": "1"}, 1),

@@ -14,6 +14,7 @@ import forbear
 from forbear.engine.current import CURRENT
 from forbear.wsgi import RetryContextMiddleware
 
+from ..threads import in_threads
 from .servers import PLAIN, RETRY, URL, ask_wsgi, environ_of
 
 
@@ -183,7 +184,7 @@ def test_flask(backend, headers, attempts):
 
 
 def test_flask_on_the_threads_of_a_real_server(backend):
-    """40 requests over 8 connections, every second one a retry: neither leaks into the other."""
+    """40 requests at once, every second one a retry: neither leaks into the other."""
     first, again = backend([503]), backend([503])
     apps = flask_app(first), flask_app(again)
 
@@ -195,15 +196,12 @@ def test_flask_on_the_threads_of_a_real_server(backend):
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/orders"
-        with httpx.Client(trust_env=False, timeout=30) as client, ThreadPoolExecutor(8) as pool:
-
-            def get(number):
-                return client.get(url, headers=RETRY if number % 2 else {}).headers
-
-            found = list(pool.map(get, range(40)))
+        with httpx.Client(trust_env=False, timeout=30) as client:
+            answers = in_threads(40, lambda n: client.get(url, headers=RETRY if n % 2 else {}))
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
     assert (first.sent, again.sent) == (20 * 4, 20)
-    assert [headers.get("x-should-retry") for headers in found] == ["false", None] * 20
+    marks = [answer.headers.get("x-should-retry") for answer in answers]
+    assert marks == ["false", None] * 20

@@ -27,9 +27,7 @@ steps = st.one_of(
 @settings(max_examples=100)
 @given(numbers, st.lists(steps, max_size=40))
 def test_retries_are_a_bounded_share(fields, steps):
-    """Retries ≤ ratio × calls + floor × seconds + burst; no bucket below zero or above its burst,
-    and while nothing is missing the budget says so.
-    """
+    """Retries ≤ ratio × calls + floor × seconds + burst; no bucket below zero or above its burst."""
     budget, now = RetryBudget(**fields), 100.0
     calls, spent, paid = Counter(), Counter(), defaultdict(list)
     for what, scope, number in steps:
@@ -57,5 +55,5 @@ def test_retries_are_a_bounded_share(fields, steps):
             assert cost <= added + budget.burst + SLACK
         for one in SCOPES:
             assert -SLACK <= budget.tokens(one, now) <= budget.burst
-            # The other way round it may lag: lost updates only make it stricter.
+            # Nothing is missing; the other way round it may lag: lost updates make it stricter.
             assert not budget.quiet or budget.tokens(one, now) == budget.burst

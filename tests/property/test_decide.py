@@ -285,10 +285,7 @@ def failure_from(call: Call, end: Outcome) -> Failure | None:
 def test_each_retry_is_decided_by_the_ten_rules(
     policy, calls, has_gate, has_breaker, tokens, elapsed
 ):
-    """Drawn calls, one after the other through the same limits, against an oracle of the rules.
-
-    Only a retry is paid for, and what bought no sending comes back.
-    """
+    """One call after the other. Only a retry is paid for; what bought no sending comes back."""
     gate, budget = RetryGate() if has_gate else None, RetryBudget(0, 0, 5)
     breaker = CircuitBreaker(2, failure_rate=None) if has_breaker else None
     limits, clock = limits_of(gate=gate, breaker=breaker, budget=budget), FakeClock()
@@ -321,9 +318,8 @@ def test_each_retry_is_decided_by_the_ten_rules(
             may_be_fast = not has_say or gate.may_be_fast(ORIGIN)
             is_healthy = not has_say or gate.is_healthy(ORIGIN)
             refused_for = 0.0 if breaker is None else breaker.refused_for(ORIGIN, now)
-            expected = oracle.verdict(
-                end, now, may_be_fast=may_be_fast, refused_for=refused_for, tokens=left
-            )
+            facts = {"may_be_fast": may_be_fast, "refused_for": refused_for, "tokens": left}
+            expected = oracle.verdict(end, now, **facts)
             found = None if call.history[-1].failure is None else call.stop
             if delay is not None:
                 found = SendAgain(delay, call.history[-1].source)

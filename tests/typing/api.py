@@ -1,7 +1,4 @@
-"""The public API as a user writes it. Only type-checked (mypy --strict, pyright), never run.
-
-``assert_type`` stands where a user would else lose a type: at what is returned and handed through.
-"""
+"""The public API as a user writes it. Only type-checked (mypy --strict, pyright), never run."""
 
 from __future__ import annotations
 
