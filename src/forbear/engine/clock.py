@@ -132,6 +132,7 @@ class Waiter(Locked):
             Returns:
                 False: ``close`` was called since the call began.
             """
+            ...
 
         def _wake(self, asleep: Any, ending: Any) -> None: ...
 
