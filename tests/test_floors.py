@@ -58,7 +58,7 @@ ALLOWED = {
     ("limits", "os"),  # and its renewal after a fork
     ("core.environment", "os"),  # reads variables when from_env is called, and then only
     ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
-    ("addons.budget", "random"),  # the default of random= for who builds a strategy by hand
+    ("addons.aws", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }
 # Public, though the name begins with an underscore.

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from forbear.addons.aws import AwsStandard
 from forbear.addons.breaker import CircuitBreaker
-from forbear.addons.budget import AwsStandard, RetryBudget
+from forbear.addons.budget import RetryBudget
 from forbear.addons.concurrency import ConcurrencyLimit
 from forbear.addons.pacing import Pacing
 from forbear.core.backoff import Exponential, Fixed

@@ -8,7 +8,7 @@ breaker, cooldown and servers, with the option ``strategy=``::
 The types are those of what forbear passes to your own code, and of what your code returns.
 """
 
-from .addons.budget import AwsStandard, TokenBucket
+from .addons.aws import AwsStandard, TokenBucket
 from .addons.interfaces import RetryStrategy, RetryToken
 from .addons.standard import StandardStrategy
 from .core.backoff import Backoff

@@ -38,13 +38,7 @@ def wrong_client(function: str, client: object) -> str:
     if isinstance(client, RetryPolicy):
         return f"{text}: write {name}({'client' if 'httpx' in function else 'session'}, {client!r})"
     right = right_for(client)
-    if right:
-        return f"{text}: use {right}"
-    # openai, anthropic and other SDKs made by Stainless keep theirs there.
-    right = right_for(getattr(client, "_client", None))
-    if right:
-        return f"{text}: pass the one inside, {right.replace('(client)', '(client._client)')}"
-    return text
+    return f"{text}: use {right}" if right else text
 
 
 def right_for(client: object) -> str:

@@ -1,38 +1,28 @@
-"""Budgets: token buckets that keep retries a small share of traffic, and AWS's strategy on one.
+"""Budget: a token bucket that keeps retries a small share of traffic.
 
-``RetryBudget``: one token bucket per scope. Each call deposits ``ratio`` tokens, time adds
-``floor_per_second``, a retry spends one: retries ≤ ratio × calls + floor × seconds + burst. The
-idea is Finagle's RetryBudget; it is asked before the wait, so that a refused call ends at once.
-Only buckets that are not full are kept: a full one needs no deposits.
-
-``TokenBucket`` and ``AwsStandard``: the retry rules of the AWS SDKs, with a quota of tokens per
-client: a retry costs some, a success gives some back, time gives nothing. The numbers are those of
-the SDKs' "standard" mode since 2026 (botocore/retries/standard.py, smithy-python's
-StandardRetryQuota).
+One bucket per scope. Each call deposits ``ratio`` tokens, time adds ``floor_per_second``, a retry
+spends one: retries ≤ ratio × calls + floor × seconds + burst. The idea is Finagle's RetryBudget; it
+is asked before the wait, so that a refused call ends at once. Only buckets that are not full are
+kept: a full one needs no deposits.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from math import inf
-from random import random as system_random
 
-from ..core.backoff import Exponential
 from ..core.call import PLUGIN_ERROR, REFUND, Limit
-from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
+from ..core.checks import check_number, shown, suggesting
 from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Phase, Reason
-from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
-from ..errors import RetryRefused
 from ..limits import Locked
-from .interfaces import RetryToken, note_exhausted, readings_of
+from .interfaces import TOKENS, note_exhausted, readings_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..core.backoff import Backoff
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
@@ -42,7 +32,6 @@ if TYPE_CHECKING:
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
 # work and no more. With the default budget a download may break some 140 times in a row.
 PROGRESS_SHARE = 0.2
-TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
 
 
@@ -319,213 +308,3 @@ class BudgetLimit(Limit):
 
 def limits(budget: Budget, random: Callable[[], float]) -> list[Limit]:
     return [BudgetLimit(budget)]
-
-
-BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
-THROTTLE_BACKOFF = Exponential(base=1.0, cap=20.0)
-NUMBERS = "capacity", "cost", "throttling_cost", "timeout_cost", "success_gain"
-
-
-class TokenBucket(Locked):
-    """The quota of retries of the AWS SDKs, one for all origins. Thread-safe.
-
-    It starts full, as does a copy. Nothing comes back with time: after an outage that emptied it,
-    14 successes buy a retry. One object may be shared by several strategies.
-
-    Args:
-        capacity: Most tokens, and what it starts with. At least 0.
-        cost: Tokens for a retry. At least 0, like all that follow.
-        throttling_cost: For one after throttling (429, 503 with a time, an exhausted quota).
-        timeout_cost: For one after a timeout of the client's own.
-        success_gain: Tokens that a success brings if its call made no retry.
-        returns_cost: A success after retries brings back the cost of the last one instead.
-
-    Raises:
-        ValueError: A number is out of its range.
-        TypeError: A value is of the wrong type.
-    """
-
-    @suggesting
-    def __init__(
-        self,
-        capacity: float = 500,
-        *,
-        cost: float = 14,
-        throttling_cost: float = 5,
-        timeout_cost: float = 14,
-        success_gain: float = 1,
-        returns_cost: bool = True,
-    ) -> None:
-        self.capacity = capacity
-        self.cost = cost
-        self.throttling_cost = throttling_cost
-        self.timeout_cost = timeout_cost
-        self.success_gain = success_gain
-        self.returns_cost = returns_cost
-        for name in NUMBERS:
-            check_number(name, getattr(self, name), 0)
-        check_bool("returns_cost", returns_cost)
-        self.quiet = True  # full: a success would bring nothing
-        self.tokens = capacity  # there now, for metrics and tests
-        super().__init__()
-
-    def lowest(self, now: float) -> float:
-        """Tokens there now, for metrics: one quota for all origins, and time gives nothing."""
-        return self.tokens
-
-    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
-        """Return its name, "local" or "shared", and the tokens there now, for the event."""
-        return "default", "local", self.tokens
-
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Return its gauges, as ``Limit.readings`` does."""
-        return [(TOKENS, ("default", "local"), self.lowest(now))]
-
-    def cost_of(self, failure: Failure) -> float:
-        """Return what a retry after this failure costs."""
-        if failure.is_throttle:
-            return self.throttling_cost
-        return self.timeout_cost if failure.is_timeout else self.cost
-
-    def spend(self, cost: float) -> bool:
-        """Take ``cost`` tokens if they are there, all or none."""
-        with self._lock:
-            enough = self.tokens >= cost
-            if enough:
-                left = self.tokens - cost
-                # Before the change: were it interrupted in between, a success would bring nothing.
-                self.quiet = left >= self.capacity
-                self.tokens = left
-        return enough
-
-    def deposit(self, last_cost: float) -> None:
-        """Note a success; ``last_cost`` is what its call's last retry cost, 0 if it made none."""
-        self.refund(last_cost if last_cost and self.returns_cost else self.success_gain)
-
-    def refund(self, cost: float) -> None:
-        """Give back what bought an attempt that was not sent."""
-        with self._lock:
-            self.tokens = min(self.tokens + cost, self.capacity)
-            self.quiet = self.tokens >= self.capacity
-
-    def __repr__(self) -> str:
-        return f"<TokenBucket {self.tokens:.4g}/{self.capacity:.4g}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process starts full: what was spent here was spent here.
-        fields = {name: getattr(self, name) for name in (*NUMBERS, "returns_cost")}
-        return rebuilt, (TokenBucket, fields)
-
-
-class AwsToken(RetryToken):
-    """The tokens that a call has bought."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last_backoff = 0.0  # seconds that the schedule returned last
-        self.spent: float = 0  # tokens that the last retry cost
-        self.bought_attempt = 0  # number of the attempt that they bought
-        self.ended = False
-
-
-class AwsStandard:
-    """The "standard" mode of the AWS SDKs: three attempts, under a quota of tokens. Thread-safe.
-
-    ``RetryTransport(strategy=AwsStandard())``. After attempt n it waits a random time up to 50 ms ×
-    2**(n - 1), after throttling up to 1 s × 2**(n - 1), at most 20 s.
-
-    It departs from AWS in one thing: a time that the server named is waited in full, without a
-    random share, where AWS cuts it at 5 s beyond its own backoff. A time too long for
-    ``policy.max_retry_after`` or the deadline ends the call instead.
-
-    Like any strategy it takes the place of schedule and budget; ``max_attempts`` and ``backoff`` of
-    the policy do not count. Each process has a quota of its own. ``forbear.urllib3.Retry`` does not
-    see calls that succeed at once: there a quota comes back only by retries that succeed.
-
-    Args:
-        max_attempts: Attempts in all, the first included; at least 1.
-        bucket: The quota, to be shared or with other numbers; one of its own if not given.
-        backoff: Seconds to wait.
-        throttle_backoff: The same after throttling.
-        random: Like ``random.random``; called once per retry.
-
-    Raises:
-        ValueError: A number is out of its range.
-        TypeError: A value is of the wrong type.
-    """
-
-    @suggesting
-    def __init__(
-        self,
-        *,
-        max_attempts: int = 3,
-        bucket: TokenBucket | None = None,
-        backoff: Backoff = BACKOFF,
-        throttle_backoff: Backoff = THROTTLE_BACKOFF,
-        random: Callable[[], float] | None = None,
-    ) -> None:
-        check_positive_int("max_attempts", max_attempts, "; 1 sends once and never retries")
-        if bucket is not None and not isinstance(bucket, TokenBucket):
-            raise TypeError(f"bucket must be a TokenBucket, got {shown(bucket)}")
-        check_backoff("backoff", backoff)
-        check_backoff("throttle_backoff", throttle_backoff)
-        self.max_attempts = max_attempts
-        self.bucket = TokenBucket() if bucket is None else bucket
-        self.backoff = backoff
-        self.throttle_backoff = throttle_backoff
-        self.random: Callable[[], float] = system_random if random is None else random
-
-    @property
-    def quiet(self) -> bool:
-        """The bucket is full: a success would bring nothing."""
-        return self.bucket.quiet
-
-    def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
-        return AwsToken()
-
-    def refresh_token(
-        self, token: RetryToken, failure: Failure, now: float, *, latest: float
-    ) -> RetryToken:
-        assert isinstance(token, AwsToken)
-        attempts = token.attempts
-        if attempts >= self.max_attempts:
-            raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
-        schedule = self.throttle_backoff if failure.is_throttle else self.backoff
-        delay, source = schedule.delay(attempts, token.last_backoff, self.random), "backoff"
-        token.last_backoff = delay
-        if not delay >= 0:  # a custom schedule; NaN too
-            raise ValueError(f"the backoff returned {delay!r} s")
-        asked = failure.hint.delay
-        if asked is not None and asked >= delay:
-            delay, source = asked, failure.hint.source or source
-        if delay > latest:
-            raise RetryRefused(Reason.DEADLINE, retry_after=delay)
-        cost = self.bucket.cost_of(failure)
-        if not self.bucket.spend(cost):
-            raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
-        token.spent, token.bought_attempt = cost, attempts + 1
-        token.delay, token.source = delay, source
-        return token
-
-    def record_success(self, token: RetryToken, now: float) -> None:
-        assert isinstance(token, AwsToken)
-        if not token.ended:
-            token.ended = True
-            self.bucket.deposit(token.spent)
-
-    def release(self, token: RetryToken, now: float) -> None:
-        assert isinstance(token, AwsToken)
-        if not token.ended:
-            token.ended = True
-            if token.bought_attempt > token.attempts:  # bought, but never sent
-                self.bucket.refund(token.spent)
-
-    def __repr__(self) -> str:
-        return f"<AwsStandard max_attempts={self.max_attempts} {self.bucket!r}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        names = "max_attempts", "bucket", "backoff", "throttle_backoff"
-        fields = {name: getattr(self, name) for name in names}
-        # The system's generator is not copied with its state: both would draw the same numbers.
-        fields["random"] = None if self.random is system_random else self.random
-        return rebuilt, (type(self), fields)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure
     from ..engine.events import Row
 
+TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # that were refused; beyond it they are forgotten
 WARNING = 30  # of logging, which is not needed to decide
 
