@@ -160,10 +160,7 @@ class Paced:
     def __init__(self, *servers):
         self.servers = list(servers)  # where the two attempts arrive
         self._begun = threading.Event()
-
-    def begin(self):
-        """Let the delay begin now, or when the request arrives."""
-        self._begun.set()
+        self.begin = self._begun.set  # let the delay begin now, or when the request arrives
 
     def wait(self, path, stopping):
         until = time.monotonic() + 30

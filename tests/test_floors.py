@@ -160,7 +160,7 @@ def test_a_module_that_needs_a_package_is_named_after_it():
     )
 
 
-def test_core_and_limits_depend_on_their_arguments_alone():
+def test_core_and_limits_depend_on_their_arguments_alone_and_only_the_clock_sleeps():
     """No clock, randomness, I/O or event loop, nothing asynchronous; and no lock in core."""
     asynchronous = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     none_of(
@@ -176,10 +176,7 @@ def test_core_and_limits_depend_on_their_arguments_alone():
         or (isinstance(node, ast.With) and name.startswith("core"))
         or (isinstance(node, ast.Call) and re.fullmatch(IMPURE_CALLS, ast.unparse(node.func)))
     )
-
-
-def test_only_the_clock_reads_time_and_sleeps():
-    """Everything that acts is given a clock, so that a FakeClock makes all of it instant."""
+    # Everything else that acts is given a clock, so that a FakeClock makes all of it instant.
     none_of(
         (name, line, "imports time")
         for name, line, package in OUTSIDE

@@ -62,9 +62,7 @@ def scope_for(budget, path):
 
 def test_a_function_says_who_shares_a_bucket():
     """One retry per 30 seconds for the same URL, whatever other URLs do."""
-    budget = RetryBudget(
-        ratio=0, floor_per_second=1 / 30, burst=1, scope=lambda request: request.url
-    )
+    budget = a_budget(ratio=0, floor_per_second=1 / 30, burst=1, scope=lambda one: one.url)
     one, two = scope_for(budget, "/1"), scope_for(budget, "/2")
     assert [budget.spend(one, 1.0, now) for now in (0.0, 0.0, 29.0)] == [True, False, False]
     assert [budget.spend(two, 1.0, now) for now in (10.0, 10.0, 31.0)] == [True, False, False]

@@ -491,9 +491,7 @@ def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent(gate):
         assert (call.origin, why) == (chosen, None) if chosen else why == "origin-unhealthy"
 
 
-@pytest.mark.parametrize(
-    ("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)], ids=["in time", "late", "over"]
-)
+@pytest.mark.parametrize(("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)])
 def test_a_held_call_whose_probe_another_has_taken_is_held_again(gate, at, asks_in):
     """Until its patience is over after 10 s, and no longer."""
     limits = limits_of(gate=gate, breaker=Taken())
@@ -530,7 +528,6 @@ def test_a_probe_that_was_put_back_twice_uses_its_patience_once(gate):
 def test_repr_shows_the_parts():
     breaker = CircuitBreaker(5, failure_rate=None)
     limits = limits_of(gate=RetryGate(), budget=RetryBudget(), breaker=breaker, cooldown="all")
-    assert repr(limits) == (
-        "<Cooldown all, 0 held> <CircuitBreaker closed> <RetryGate healthy> <RetryBudget 7/7>"
-    )
+    parts = "<Cooldown all, 0 held> <CircuitBreaker closed> <RetryGate healthy> <RetryBudget 7/7>"
+    assert repr(limits) == parts
     assert repr(limits_of()) == "no limits"

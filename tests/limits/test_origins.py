@@ -68,8 +68,7 @@ def test_nothing_listed_would_be_free_sooner(after, tried, refused, fresh, extra
     """Law: the delay is the least of all origins' delays, and that origin's own."""
     again = fresh + extra
     tried |= {after}
-    chosen, delay = Origins(WRITTEN).next(
-        after, tried, 0.0, refusing(**refused), fresh=fresh, again=again
-    )
+    times = {"fresh": fresh, "again": again}
+    chosen, delay = Origins(WRITTEN).next(after, tried, 0.0, refusing(**refused), **times)
     delays = {at: max(again if at in tried else fresh, refused[at[8]]) for at in (A, B, C)}
     assert delay == delays[chosen] == min(delays.values())
