@@ -50,7 +50,7 @@ def transport_of(name, flavour, **options):
 @library
 @flavour
 def test_clients_keep_their_transports_in_transport_and_mounts(name, flavour):
-    """Without them wrap() and unwrap() raise TypeError with the way around it."""
+    """Without them wrap() raises TypeError, whose message alone looks for an SDK's ``_client``."""
     lib = module(name)
     settings = {"verify": False, "trust_env": False, "mounts": {"all://a.example.com": None}}
     client = getattr(lib, f"{flavour}Client")(**settings)
