@@ -116,7 +116,9 @@ class RetryMiddleware:
         Raises:
             TypeError, ValueError: It is none of these.
         """
-        self.port.settings.resolve(None, setting)
+        from .engine.prepare import policy_of
+
+        policy_of(self.port.settings, None, setting)
         changed = object.__new__(type(self))
         changed.__dict__ = {**vars(self), "_setting": setting, "_special": True}
         return changed

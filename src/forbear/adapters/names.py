@@ -95,6 +95,8 @@ def wrong_name(module: str, name: str) -> AttributeError | ImportError:
 
 def right_name_for(module: str, name: str) -> str:
     """Say what to write; empty if the name is nothing near."""
+    if name.startswith("_"):  # Python asks for __path__ in each ``from … import``
+        return ""
     top, _, client = module.partition(".")
     codes: dict[str, str] = dict(zip(CLIENTS, PARTS.get(name, ()), strict=False))
     if codes and not client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.checks import check_takes
 from ..core.outcome import GiveUp, Reason
@@ -11,6 +11,8 @@ from ..engine.calls import with_story
 from ..engine.refusals import expired
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..core.call import Call
     from ..engine.port import Classifier, Port, Response
 
@@ -28,16 +30,17 @@ def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
     with_story(port, call, error)
 
 
-async def rewrite(port: Port[Response], call: Call, request: object) -> None:
+async def rewrite(
+    hook: Callable[[object, int], object], port: Port[Response], call: Call, request: object
+) -> None:
     """Call ``before_attempt`` with the request that is to be sent; await it, if the port does.
 
     Raises:
         Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
     """
     settings = port.settings
-    assert settings.before_attempt is not None
     try:
-        result = settings.before_attempt(request, call.attempts + 1)
+        result: Any = hook(request, call.attempts + 1)
         if port.backstop is None or not hasattr(result, "__await__"):
             return
         if call.deadline_at == inf:

@@ -77,9 +77,11 @@ async def send(port: Port[Response], call: Call) -> Response:
 
 
 async def run_hook(port: Port[Response], call: Call) -> None:
-    """Call ``before_attempt`` with the request that ``send`` is to send."""
+    """Let add-ons change the request that ``send`` is to send."""
     await port.renew(call)
-    await addon("before_attempt").rewrite(port, call, next_request(port, call))
+    request = next_request(port, call)
+    for rewrite in port.settings.rewrites:
+        await rewrite(port, call, request)
 
 
 async def classify(

@@ -253,7 +253,7 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             call.decided_at = now
             delay, source = verdict
             call.note(failure, now, delay, source)
-            if settings.before_attempt is not None:
+            if settings.rewrites:
                 call.notes[PREPARED_FOR] = ""
             if call.last_error is not None:
                 drop_frames(call.last_error)

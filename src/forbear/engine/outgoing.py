@@ -26,14 +26,14 @@ class Outgoing:
         guard: Around a body that is not plain bytes.
         lines: Header lines that add-ons have given the call.
         hop: What an earlier hop of a redirected call has left.
-        announced: Names of the headers that this attempt alone carries.
+        own_names: Names of the headers that this attempt alone carries.
         cookie: The ``Cookie`` of the next attempt, "" for none: a failed response has changed the
             client's jar. None: as it is.
     """
 
     # Without defaults of the class, each of which would be read in four times the time.
     __slots__ = (
-        "announced", "cookie", "deadline_at", "guard", "hop", "lines", "policy", "pristine",
+        "cookie", "deadline_at", "guard", "hop", "lines", "own_names", "policy", "pristine",
         "reads_until", "request", "timeouts",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class Outgoing:
         self.hop = hop
         self.reads_until = inf
         self.timeouts: Any = None
-        self.announced: Sequence[str] = ()
+        self.own_names: Sequence[str] = ()
         self.cookie: str | None = None
 
 

@@ -13,10 +13,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import PREPARED_FOR
+from ..core.checks import shown
 from ..core.headers.fields import as_text
+from ..core.policy import RetryPolicy
 from . import current
 from .outgoing import Hop, Outgoing
-from .settings import OFF, policy_and_deadline
+from .settings import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,6 +62,39 @@ def next_lines(settings: Settings, call: Call) -> Lines:
         return []
     attempt, written = call.attempts + 1 if call.history else 1, call.request.original.headers
     return lines_of_attempt(settings, call.context, attempt, call.deadline_at, written)
+
+
+def policy_of(settings: Settings, context: CallContext | None, setting: Any) -> RetryPolicy:
+    """The policy of one call: the transport's < ``override`` < the request's own ``setting``.
+
+    Raises:
+        TypeError: The request's setting is none.
+    """
+    if setting is False:
+        return OFF
+    if isinstance(setting, RetryPolicy):
+        return setting
+    policy = settings.policy if context is None else context.merged(settings.policy)
+    if setting is None:
+        return policy
+    if hasattr(setting, "keys"):
+        return policy.replace(**setting)
+    raise TypeError(
+        'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or'
+        f" None, got {shown(setting)}"
+    )
+
+
+def policy_and_deadline(
+    settings: Settings, context: CallContext | None, setting: object, started_at: float
+) -> tuple[RetryPolicy, float]:
+    """Return the policy and the deadline of a call."""
+    policy = policy_of(settings, context, setting)
+    total = policy.total_timeout
+    deadline_at = inf if total is None else started_at + total
+    if context is not None:
+        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
+    return policy, deadline_at
 
 
 def outgoing_for(
@@ -107,7 +142,7 @@ def outgoing_for(
         if context.incoming is not None and policy is not OFF:
             lines = lines_of_attempt(settings, context, 1, deadline_at, request.headers)
             if lines:
-                outgoing.announced = [name for name, _ in lines]
+                outgoing.own_names = [name for name, _ in lines]
                 outgoing.request = port.copied(request, lines)
     return outgoing
 
@@ -153,7 +188,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     lines = next_lines(settings, call)
     if lines or call.awaits_hook:  # on a fresh copy
         outgoing = outgoing_of(port, call)
-        outgoing.announced = [name for name, _ in lines]
+        outgoing.own_names = [name for name, _ in lines]
         outgoing.request = port.copied(outgoing.pristine, lines)
         call.request.headers = outgoing.request.headers
     elif outgoing is not None:

@@ -16,7 +16,6 @@ from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import shown
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 from ..limits.limits import Limits, Schedule
@@ -24,12 +23,11 @@ from .clock import SYSTEM_CLOCK
 from .log import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ..core.call import Call, Limit
     from ..core.request import Request
     from .clock import Clock, Waiter
-    from .context import CallContext
 
     Lines = list[tuple[str, str]]
 
@@ -137,8 +135,8 @@ class Settings:
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         first_lines: Functions of add-ons that return header lines for all attempts of a call.
         attempt_lines: Functions of add-ons that return header lines for one attempt alone.
+        rewrites: Functions of add-ons that are called before a retry is sent, and may change it.
         last_lines: Functions of add-ons that return header lines for the response that is final.
-        total_timeout: The policy's, in seconds; infinite if there is none.
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
         limits_when_off: For calls that are forwarded untouched: what counts them, and no more.
@@ -201,10 +199,11 @@ class Settings:
             return [partial(function, value) for function, value in found if function]
 
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
+        self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
         self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
         self.last_lines: list[Callable[[Call], Mapping[str, str]]] = of_addons("last_lines")
-        # Loaded with the first body that is handed over open.
-        self.finishers = [name for name in ADDONS if name == "resume"]
+        # Those that are on by default are loaded with the first body that is handed over open.
+        self.finishers = [name for name in ADDONS if DEFAULTS[name] is True]
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
         self.policy = self.limits.merged(policy)
@@ -215,13 +214,11 @@ class Settings:
             limit.events = self.events
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
-        self.sends_alike = not (self.before_attempt or self.attempt_lines or self.hedge)
-        total = self.policy.total_timeout
-        self.total_timeout = inf if total is None else total
+        self.sends_alike = not (self.rewrites or self.attempt_lines or self.hedge)
         self.wants_ends = self.events.wants_ends
         self.is_plain = not (self.limits.counts_calls or self.events.wants_calls)
         self.special = (
-            total is not None
+            self.policy.total_timeout is not None
             or self.policy.attempt_timeout is not None
             or self.retry_if is not None
             or self.event_streams is not None
@@ -240,40 +237,6 @@ class Settings:
             import_module(f"{adapter}.inspection")
         if self.event_streams is not None:
             import_module(f"{adapter}.bodies")
-
-    def resolve(self, context: CallContext | None, setting: Any) -> RetryPolicy:
-        """The policy of one call: the transport's < ``override`` < the request's.
-
-        Raises:
-            TypeError: The request's own setting is none.
-        """
-        if setting is False:
-            return OFF
-        if isinstance(setting, RetryPolicy):
-            return setting
-        policy = self.policy if context is None else context.merged(self.policy)
-        if setting is None:
-            return policy
-        if hasattr(setting, "keys"):
-            return policy.replace(**setting)
-        raise TypeError(
-            'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or'
-            f" None, got {shown(setting)}"
-        )
-
-
-def policy_and_deadline(
-    settings: Settings, context: CallContext | None, setting: object, started_at: float
-) -> tuple[RetryPolicy, float]:
-    """Return the policy and the deadline of a call, whose request may have its own ``setting``."""
-    policy, deadline_at = settings.policy, started_at + settings.total_timeout
-    if setting is not None or (context is not None and context.fields):
-        policy = settings.resolve(context, setting)
-        total = policy.total_timeout
-        deadline_at = inf if total is None else started_at + total
-    if context is not None:
-        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
-    return policy, deadline_at
 
 
 def load_all() -> None:

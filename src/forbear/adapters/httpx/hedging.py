@@ -29,8 +29,7 @@ from ...engine.calls import call_of, end_attempt, follow_policy
 from ...engine.current import CURRENT
 from ...engine.errors import HedgeFinished, classify_response
 from ...engine.frames import drop_frames
-from ...engine.prepare import aimed, outgoing_of
-from ...engine.settings import policy_and_deadline
+from ...engine.prepare import aimed, outgoing_of, policy_and_deadline
 from ...engine.tasks import asyncio_loop
 from .pools import close_idle, close_lost, free_lost_slots, is_full, reset_lost
 from .request import HOP, LEAST, origin_of_url

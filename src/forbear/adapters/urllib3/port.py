@@ -177,8 +177,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         started_at: float, context: CallContext | None,
     ) -> AnyResponse:  # fmt: skip
         """Bound the reading of a first response that was accepted."""
-        if outgoing.announced:
-            forget_announced(outgoing)
+        if outgoing.own_names:
+            forget_own_lines(outgoing)
         if not self.is_bounded(outgoing):
             return response
         if not view.streams:
@@ -483,7 +483,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     def note_hop(self, call: Call, response: AnyResponse) -> None:
         setattr(response, SENDS, True)
         if call.outgoing is not None:
-            forget_announced(call.outgoing)
+            forget_own_lines(call.outgoing)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
@@ -517,7 +517,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return ReadTimeoutError(nothing, nothing, message)
 
 
-def forget_announced(outgoing: Outgoing) -> None:
+def forget_own_lines(outgoing: Outgoing) -> None:
     """Take out what one attempt alone carried: digest authentication resends its request."""
-    for name in outgoing.announced:
+    for name in outgoing.own_names:
         outgoing.request.headers.pop(name, None)
