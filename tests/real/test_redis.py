@@ -646,7 +646,8 @@ def test_on_a_cluster(make_redis):
     # They talk at port + 10000.
     nodes = [make_redis("--cluster-enabled", "yes", highest=55_000) for _ in range(3)]
     for n, node in enumerate(nodes):
-        node.ask(f"CLUSTER ADDSLOTSRANGE {n * 5462} {min((n + 1) * 5462, 16384) - 1}")
+        slots = map(str, range(n * 5462, min((n + 1) * 5462, 16384)))
+        node.ask(f"CLUSTER ADDSLOTS {' '.join(slots)}")
         node.ask(f"CLUSTER MEET 127.0.0.1 {nodes[0].port}")
     until(lambda: all("cluster_state:ok" in str(node.ask("CLUSTER INFO")) for node in nodes))
     with redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, socket_timeout=2) as cluster:
