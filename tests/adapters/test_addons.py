@@ -149,19 +149,17 @@ class Awaited(Limit):
         return 0.0
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_is_none_is_refused_with_what_to_write():
+    from forbear.httpx import RetryTransport
+
+    few = type("Few", (Limit,), {"admit": lambda self: 0.0})()
+    for given, message in (
         (Toy(), "addons must be a list of objects, got <.*>: write addons="),
         ([Toy], "addons was given the class Toy"),
         ([object()], "addons must be objects of classes of forbear.addons.Limit, got <object"),
         ("toy", "addons must be a list"),
         ([Awaited()], "addons must have plain methods, got the coroutine function admit"),
-        ([type("Few", (Limit,), {"admit": lambda self: 0.0})()], "addons.admit"),
-    ],
-)
-def test_what_is_none_is_refused_with_what_to_write(given, message):
-    from forbear.httpx import RetryTransport
-
-    with pytest.raises(TypeError, match=message):
-        RetryTransport(addons=given)
+        ([few], "addons.admit"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            RetryTransport(addons=given)

@@ -2,6 +2,7 @@
 must process Set-Cookie "including responses with 400- and 500-level status codes".
 """
 
+from contextlib import aclosing
 from urllib.parse import quote
 
 import aiohttp
@@ -35,10 +36,7 @@ class Known:
             wrap = mount if adapter.name == "requests" else adapter.forbear.wrap
             wrap(self.client, **named)
 
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
+    async def aclose(self):
         await self._adapter.close(self.client)
 
     async def get(self, url, **named):
@@ -79,7 +77,7 @@ def carried(server, path="/thing"):
 async def test_a_retry_carries_what_the_jar_says_by_then(adapter, server, sets, then):
     server.script("/", setting(200, "a=1"))
     server.script("/thing", setting(503, sets), 503, 200)
-    async with Known(adapter) as client:
+    async with aclosing(Known(adapter)) as client:
         await client.get(server.url + "/")
         assert await client.get(server.url + "/thing") == 200
         assert await client.get(server.url + "/thing") == 200
@@ -108,7 +106,7 @@ async def test_a_retry_carries_what_the_bare_client_would_send_next(adapter, ser
     for plain in (True, False):
         server.script("/thing", *first)
         server.script("/next", *second)
-        async with Known(adapter, plain=plain) as client:
+        async with aclosing(Known(adapter, plain=plain)) as client:
             for origin in (server.url, elsewhere):
                 await client.get(origin + "/jar")
             for _ in range(1 + plain):
@@ -121,7 +119,7 @@ async def test_a_retry_carries_what_the_bare_client_would_send_next(adapter, ser
 
 async def test_what_the_caller_does_not_get_is_kept_too(adapter, server):
     server.script("/thing", 503, 503, setting(503, "route=b"), 200)
-    async with Known(adapter, policy=NOW.replace(on_exhausted="raise")) as client:
+    async with aclosing(Known(adapter, policy=NOW.replace(on_exhausted="raise"))) as client:
         with pytest.raises(adapter.status_error):
             await client.get(server.url + "/thing")
         assert client.jar == ["route=b"]

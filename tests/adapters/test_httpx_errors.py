@@ -32,10 +32,7 @@ class AioHttpError(OSError):
     __module__ = "aiohttp.client_exceptions"
 
 
-def certificate_error() -> BaseException:
-    return ssl.SSLCertVerificationError(1, "certificate verify failed")
-
-
+NO_CERTIFICATE = ssl.SSLCertVerificationError(1, "certificate verify failed")
 # As PyPy names them.
 PYPY_GAIERROR = type("gaierror", (OSError,), {"__module__": "_socket"})
 OF_CFFI = {"__module__": "_cffi_ssl._stdssl.error"}
@@ -52,9 +49,9 @@ KINDS: list[Any] = [
     (["httpx.ConnectTimeout", RuntimeError()], "connect-timeout", "sent"),
     (["httpx.ProxyError", AioHttpError("502 Bad Gateway")], "proxy", "sent"),
     # A certificate: never, whatever class wraps it.
-    (mapped("ConnectError", certificate_error()), "certificate", "unsent"),
-    (mapped("ReadError", certificate_error()), "certificate", "unsent"),
-    (mapped("ProxyError", certificate_error()), "certificate", "unsent"),
+    (mapped("ConnectError", NO_CERTIFICATE), "certificate", "unsent"),
+    (mapped("ReadError", NO_CERTIFICATE), "certificate", "unsent"),
+    (mapped("ProxyError", NO_CERTIFICATE), "certificate", "unsent"),
     (mapped("ConnectError", PYPY_CERTIFICATE_ERROR(1, "failed")), "certificate", "unsent"),
     (mapped("ConnectError", PYPY_GAIERROR(-2, "not known")), "dns", "unsent"),
     (["httpx.ConnectError", PYPY_GAIERROR(-2, "not known")], "dns", "unsent"),
@@ -114,6 +111,8 @@ def goaway(code: int, last: int | None) -> dict[str, Any]:
 
 # RFC 9113 section 7: REFUSED_STREAM 7, CANCEL 8, ENHANCE_YOUR_CALM 11, INTERNAL_ERROR 2,
 # HTTP_1_1_REQUIRED 13. Section 6.8: streams above the last identifier were not processed.
+REMOTE = {"exception": "httpx.RemoteProtocolError", "wraps": ["httpcore.RemoteProtocolError"]}
+GOAWAY_0 = {**REMOTE, "h2": goaway(0, 0)}
 UNPROCESSED = [reset(7), goaway(0, 0), goaway(11, 0)]
 PROCESSED = [reset(7, by_peer=False), *map(reset, (8, 11, 2, 13)), goaway(0, 1), goaway(0, None)]
 
@@ -127,19 +126,12 @@ def test_what_http2_says_about_a_stream(family: str) -> None:
         assert (failure.kind, failure.phase) == expected, event
 
 
-GOAWAY_0 = {
-    "exception": "httpx.RemoteProtocolError",
-    "wraps": ["httpcore.RemoteProtocolError"],
-    "h2": goaway(0, 0),
-}
-
-
 @families
 @pytest.mark.parametrize("handled", ["certificate", "goaway", "dns"])
 def test_an_error_that_the_caller_is_handling_is_not_the_cause(family: str, handled: str) -> None:
     module, adapter = FAMILIES[family]
     earlier: dict[str, list[Any]] = {
-        "certificate": mapped("ConnectError", certificate_error()),
+        "certificate": mapped("ConnectError", NO_CERTIFICATE),
         "goaway": [exception_of(GOAWAY_0, family)],
         "dns": mapped("ConnectError", "socket.gaierror"),
     }

@@ -19,6 +19,7 @@ NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
 JSON = {"Content-Type": "application/json"}
 PENDING = json.dumps({"state": "pending", "why": "x" * 3000}).encode()
 DONE = json.dumps({"state": "done", "why": "y" * 3000}).encode()
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace", "text/plain")
 CHUNKED = {"chunked": True, "cut": 12, "stall": True}
 
 
@@ -155,12 +156,9 @@ async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(lines={"Content-Type": "text/event-stream"}, **CHUNKED),
-        Answer(lines={"Content-Type": "multipart/x-mixed-replace"}, **CHUNKED),
-        Answer(**CHUNKED),
+        *(Answer(lines={"Content-Type": kind}, **CHUNKED) for kind in ENDLESS),
         Answer(lines={**JSON, "Content-Length": "65537"}, cut=7, stall=True),
     ],
-    ids=["events", "pictures", "unknown", "long"],
 )
 async def test_a_body_that_may_not_end_is_not_waited_for(adapter, quick, logged, elapsed, answer):
     """Nor lost."""

@@ -126,13 +126,10 @@ def bomb_in(coding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("looker", "coding"),
-    [("retry_if", "gzip"), ("retry_if", "br"), ("retry_if", "zstd"), ("vendors", "gzip")],
-)
-async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
+@pytest.mark.parametrize("case", ["retry_if gzip", "retry_if br", "retry_if zstd", "vendors gzip"])
+async def test_no_more_is_decoded_than_is_shown(adapter, case):
     """40 KB of gzip would make 40 MB, less of others. The caller gets the body as it came."""
-    tracemalloc = pytest.importorskip("tracemalloc")
+    tracemalloc, (looker, coding) = pytest.importorskip("tracemalloc"), case.split()
     bomb = bomb_in(coding)
     head = f"{JSON}Content-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n"
 

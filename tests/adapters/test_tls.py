@@ -47,10 +47,9 @@ def client(request, ca):
 
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
 def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, context_of, client, wrong):
-    if wrong == "another host":
-        context = context_of("elsewhere.example", authority)
-    else:
-        context = context_of("127.0.0.1", trustme.CA(key_type=trustme.KeyType.ECDSA))
+    unknown = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    names = {"another host": ("elsewhere.example", authority)}
+    context = context_of(*names.get(wrong, ("127.0.0.1", unknown)))
     with FaultServer(tls=context) as server:
         server.script("/thing", 200)
         for number, method in enumerate(("GET", "POST"), start=1):

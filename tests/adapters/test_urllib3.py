@@ -28,11 +28,9 @@ READINGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "step", ["200;body=10", "404;body=10", "200;body=10;chunked=1", "204", "503;body=10"]
-)
+@pytest.mark.parametrize("step", ["200", "404", "200;chunked=1", "204", "503"])
 def test_a_response_is_as_without_us(server, step):
-    server.script("/thing", step)
+    server.script("/thing", step if step == "204" else f"{step};body=10")
 
     def look(manager, named):
         response = manager.request("GET", server.url + "/thing", **named)
@@ -51,11 +49,9 @@ def test_a_response_is_as_without_us(server, step):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize(
-    "step", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;chunked=1;body=10", "reset", "hang"]
-)
+@pytest.mark.parametrize("step", ["cut:3", "reset-body:3", "cut:3;chunked=1", "reset", "hang"])
 def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
-    server.script("/thing", step)
+    server.script("/thing", f"{step};body=10" if ":3" in step else step)
     seen = []
     timeout = 0.1 if step == "hang" else 30
     bare = urllib3.PoolManager(retries=Retry(0), timeout=timeout)

@@ -97,11 +97,10 @@ async def test_a_certificate_that_is_refused_says_whose_verify_holds(adapter, co
 @pytest.mark.slow
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
-async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, name):
+async def test_an_sdk_object_is_refused_with_what_it_is(adapter, name):
     sdk = getattr(import_module("openai"), name)(api_key="k")
-    inside = "httpx2" if isinstance(sdk._client, (httpx2.Client, httpx2.AsyncClient)) else "httpx"
     for function in (adapter.forbear.wrap, adapter.forbear.unwrap):
-        with pytest.raises(TypeError, match=rf"forbear\.{inside}\.wrap\(client\._client\)"):
+        with pytest.raises(TypeError, match=rf"httpx\.Client or AsyncClient, got <openai\.{name} "):
             function(sdk)
 
 
@@ -151,29 +150,28 @@ async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, nam
     assert "secret" not in str(caught[0].message)
 
 
-async def attempts(adapter, client, setting=None, **request):
-    extensions = {} if setting is None else {"forbear": setting}
-    response = await adapter.call(client, "GET", URL, extensions=extensions, **request)
-    record = record_of(response)
-    return None if record is None else len(record.attempts)
-
-
 @pytest.mark.smoke
 async def test_order_of_precedence(adapter, quick):
     policy = NOW.replace(max_attempts=2)
     async with adapter.client([503], policy=policy, budget=None, **quick) as client:
-        assert await attempts(adapter, client) == 2
+
+        async def attempts(setting=None):
+            extensions = {} if setting is None else {"forbear": setting}
+            record = record_of(await adapter.call(client, "GET", URL, extensions=extensions))
+            return None if record is None else len(record.attempts)
+
+        assert await attempts() == 2
         with forbear.override(max_attempts=3):
-            assert await attempts(adapter, client) == 3
-            assert await attempts(adapter, client, {"max_attempts": 5}) == 5
-            assert await attempts(adapter, client, {"hint_spread": 0.0}) == 3
+            assert await attempts() == 3
+            assert await attempts({"max_attempts": 5}) == 5
+            assert await attempts({"hint_spread": 0.0}) == 3
             with forbear.override(statuses=set()):
-                assert await attempts(adapter, client) == 1
+                assert await attempts() == 1
             with forbear.override(max_attempts=6):
-                assert await attempts(adapter, client) == 6
-            assert await attempts(adapter, client, False) is None  # off: no story is kept
-            assert await attempts(adapter, client) == 3
-        assert await attempts(adapter, client) == 2
+                assert await attempts() == 6
+            assert await attempts(False) is None  # off: no story is kept
+            assert await attempts() == 3
+        assert await attempts() == 2
 
 
 @pytest.mark.smoke
