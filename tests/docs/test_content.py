@@ -32,7 +32,9 @@ ORDERS = "https://api.example.com/orders"
 NAMED = {  # page and head of a table: the names that its first column must have
     ("troubleshooting.md", "reason"): [reason.value for reason in Reason],
     ("guides/observing.md", "event"): [
-        kind._field_defaults["name"] for kind in (*events.Event.__args__, events.CallEnded)
+        kind._field_defaults["name"]
+        for kind in vars(events).values()
+        if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
     ],
     ("guides/metrics.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
     ("guides/options.md", "option"): [
