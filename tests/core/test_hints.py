@@ -46,7 +46,7 @@ def test_corpus(case):
         assert (hint.source is None) is (hint.delay is None)
 
 
-EVERYTHING = [
+EVERYTHING = [  # H1
     ("Retry-After", "7"), ("retry-after-ms", "3000"), ("x-should-retry", "false"),
     ("RateLimit", '"default";r=0;t=9'),
 ]  # fmt: skip
