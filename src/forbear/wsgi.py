@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from .engine.context import CallContext, Incoming
+    from .addons.incoming import Incoming
+    from .engine.context import CallContext
 
 __all__ = ["RetryContextMiddleware"]
 

@@ -8,9 +8,8 @@ import pytest
 import forbear
 from forbear import Fixed, Pacing, Reason, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.addons.cooldown import Cooldown
-from forbear.addons.incoming import Answering
+from forbear.addons.incoming import Answering, Incoming
 from forbear.engine.clock import SYSTEM_CLOCK, SystemClock
-from forbear.engine.context import Incoming
 from forbear.testing import FakeClock
 
 from ..clocks import Meanwhile

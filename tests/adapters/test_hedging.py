@@ -17,9 +17,8 @@ import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
 from forbear import CircuitBreaker, Hedge, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
-from forbear.addons.incoming import Answering
+from forbear.addons.incoming import Answering, Incoming
 from forbear.engine.clock import SYSTEM_CLOCK
-from forbear.engine.context import Incoming
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FaultServer, disabled
 

@@ -5,8 +5,7 @@ from math import inf
 import pytest
 
 from forbear import Reason
-from forbear.addons.incoming import seconds_for, shrunk
-from forbear.engine.context import ends_outer_loops
+from forbear.addons.incoming import ends_outer_loops, seconds_for, shrunk
 from forbear.engine.outer import retries_above
 
 

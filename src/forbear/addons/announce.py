@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..engine.context import Sender
 
 ATTEMPT = "Retry-Attempt"
 
 
-def attempt_lines(option: bool, incoming: Any, attempt: int) -> list[tuple[str, str]]:
+def attempt_lines(option: bool, sender: Sender | None, attempt: int) -> list[tuple[str, str]]:
     """Return the header line of an attempt, if that is a retry.
 
-    A first one is a retry too if ``incoming``, the request that is being answered, is one.
+    A first one is a retry too if the request that is being answered is one for its sender.
     """
     if attempt > 1:
         return [(ATTEMPT, str(attempt))]
-    return [(ATTEMPT, str(incoming.retries + 1))] if incoming and incoming.retries else []
+    return [(ATTEMPT, str(sender.retries + 1))] if sender is not None and sender.retries else []

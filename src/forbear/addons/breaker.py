@@ -22,7 +22,7 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from ..core.call import CUT_BY_INCOMING, Limit
+from ..core.call import CUT_BY_SENDER, Limit
 from ..core.checks import (
     check_choice,
     check_duration,
@@ -534,7 +534,7 @@ class BreakerLimit(Limit):
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
         permit, origin = call.notes.get(self, 0), call.sent_to
-        failed = None if CUT_BY_INCOMING in call.notes else is_origin_failure(failure)
+        failed = None if CUT_BY_SENDER in call.notes else is_origin_failure(failure)
         if failed and call.rest is not None and call.rest.has_progress and call.rest.has_ended:
             failed = None  # a server may end a feed after each of its events
         hint = None if failure is None else failure.hint.delay

@@ -20,16 +20,92 @@ from typing import Generic, TypeVar
 
 from ..core.checks import check_bool, check_duration, shown, suggesting
 from ..core.headers.fields import Names, collect, is_digits
+from ..core.outcome import Reason
 from ..engine.blocks import Block
 from ..engine.clock import SYSTEM_CLOCK, Clock
-from ..engine.context import EXPECTED, CallContext, Incoming, converted
+from ..engine.context import CallContext, converted
 from ..engine.outer import retries_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..core.call import Call
     from ..core.headers.fields import Line
+
+
+# Seconds within which most origins respond, unless the policy's own limits are shorter.
+USUAL_RESPONSE_TIME = 1.0
+# Envoy's header for the milliseconds in which the sender expects the response.
+EXPECTED = "x-envoy-expected-rq-timeout-ms"
+
+
+class Incoming:
+    """The request that is being answered: what it sets for calls made for it, what came of them.
+
+    All contexts that descend from the request's share this object, on any thread, so each attribute
+    is only assigned: no value depends on one read before, and there is no lock.
+
+    Attributes:
+        retries: How often it was sent before. Unless 0, the calls made for it are not retried,
+            because its sender retries it as a whole. 0 once its response is sent.
+        deadline_at: Until when its sender waits, on ``clock``; infinite once its response is sent.
+        has_own_deadline: That is the service's own, not its sender's.
+        announces_deadline: Calls made for it send the time that is left in a header.
+        gave_up: A call made for it gave up in a way that should stop the retries of its sender.
+    """
+
+    __slots__ = (
+        "announces_deadline", "clock", "deadline_at", "gave_up", "has_own_deadline", "retries",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        retries: int,
+        deadline_at: float,
+        clock: Clock,
+        announces_deadline: bool,
+        has_own_deadline: bool = False,
+    ) -> None:
+        self.retries = retries
+        self.deadline_at = deadline_at
+        self.has_own_deadline = has_own_deadline
+        self.clock = clock
+        self.announces_deadline = announces_deadline
+        self.gave_up = False
+
+    def lines(self, left: float) -> list[tuple[str, str]]:
+        """Return the header lines of an attempt for which so many seconds are left."""
+        if not self.announces_deadline:
+            return []
+        return [(EXPECTED, str(max(1, int(left * 1000))))]  # 0 would mean no limit
+
+    def deadline_on(self, clock: Clock, now: float) -> float:
+        """The deadline as an instant of another clock."""
+        return converted(self.deadline_at, self.clock, clock, now)
+
+    def cuts(self, call: Call, clock: Clock) -> bool:
+        """Did it leave the attempt less time than responses take?
+
+        Then the timeout says nothing about the origin, and must not open its breaker: any client
+        can send a deadline of 40 ms.
+        """
+        policy, now = call.policy, clock.monotonic()
+        if self.has_own_deadline or self.deadline_on(clock, now) > call.deadline_at:
+            return False  # our own was earlier
+        usual = USUAL_RESPONSE_TIME
+        own = policy.attempt_timeout or usual, policy.total_timeout or usual
+        return now - call.sent_at < min(*own, usual)
+
+    def note_end(self, attempts: int, reason: Reason) -> None:
+        """A call made for it has ended without success, after so many attempts."""
+        if ends_outer_loops(attempts, reason):
+            self.gave_up = True
+
+    def end(self) -> None:
+        """Limit calls no more: its response is sent, and tasks that it started may outlive it."""
+        self.retries = 0
+        self.deadline_at = inf
 
 
 class Answering(Block):
@@ -39,10 +115,10 @@ class Answering(Block):
         self._incoming = incoming
 
     def inside(self, outer: CallContext) -> CallContext:
-        incoming, around = self._incoming, outer.incoming
+        incoming, around = self._incoming, outer.sender
         if around is not None:  # one of our services called another one in the same context
             clock = incoming.clock
-            ends_at = converted(around.deadline_at, around.clock, clock, clock.monotonic())
+            ends_at = around.deadline_on(clock, clock.monotonic())
             incoming.retries = max(incoming.retries, around.retries)
             if ends_at < incoming.deadline_at:
                 incoming.deadline_at = ends_at
@@ -136,3 +212,18 @@ def _positive(digits: str, most: int, unit: float) -> float:
 TIMEOUTS = {EXPECTED: lambda value: _positive(value, 15, 1e-3), "grpc-timeout": _grpc_timeout}
 UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMED = Names(TIMEOUTS)
+
+
+def ends_outer_loops(attempts: int, reason: Reason) -> bool:
+    """Return whether the loops above us should not retry after a call has ended so.
+
+    Yes if we have retried ourselves, or must not for the sake of the server. Not after a single
+    attempt that only we may not retry: a key of the caller's can make their request safe.
+    """
+    return attempts > 1 or reason in FOR_THE_SERVER
+
+
+FOR_THE_SERVER = frozenset(
+    {Reason.SERVER_SAID_NO, Reason.RETRY_AFTER_TOO_LONG}
+    | {Reason.CIRCUIT_OPEN, Reason.BUDGET_EXHAUSTED}
+)

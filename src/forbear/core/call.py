@@ -104,7 +104,7 @@ RETRY_IF = "retry_if"  # what it returned
 BODY_HINT = "body hint"  # what the body of the last response asks for
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
-CUT_BY_INCOMING = "cut by incoming"
+CUT_BY_SENDER = "cut by sender"
 IS_REUSED = "is reused"  # it broke on a connection that had carried a request before
 # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
 # called; missing: there is none.

@@ -106,7 +106,7 @@ class Override(Block):
 
     def inside(self, outer: CallContext) -> CallContext:
         fields: PolicyFields = {**outer.fields, **self._fields}
-        return CallContext(fields, outer.deadline_at, outer.clock, outer.listeners, outer.incoming)
+        return CallContext(fields, outer.deadline_at, outer.clock, outer.listeners, outer.sender)
 
 
 class Deadline(Block):
@@ -119,7 +119,7 @@ class Deadline(Block):
         now = clock.monotonic()
         # Without the incoming request's deadline: that ends with its response, this block may not.
         ends_at = min(now + self._seconds, converted(outer.deadline_at, outer.clock, clock, now))
-        return CallContext(outer.fields, ends_at, clock, outer.listeners, outer.incoming)
+        return CallContext(outer.fields, ends_at, clock, outer.listeners, outer.sender)
 
 
 def override(*others: Never, **fields: Unpack[PolicyFields]) -> Override:

@@ -147,21 +147,21 @@ def not_retried(settings: Settings, call: Call, status: int) -> None:
 
 
 def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
-    """Warn of an outer retry loop, and stop the retries of the incoming request's sender."""
+    """Warn of an outer retry loop, and stop the retries of whoever waits for our response."""
     if call.most_attempts > 1:
         from .outer import outer_loop
 
         nested = outer_loop(call.request.header_lines())
         if nested is not None:
             settings.events.log().nested(*nested)
-    end_incoming(call, reason)
+    note_at_sender(call, reason)
 
 
-def end_incoming(call: Call, reason: Reason) -> None:
-    """Mark the incoming request: a retry by its sender would repeat all these attempts."""
-    incoming = None if call.context is None else call.context.incoming
-    if incoming is not None:
-        incoming.note_end(len(call.history), reason)
+def note_at_sender(call: Call, reason: Reason) -> None:
+    """Note at the request that is being answered: its retry would repeat all these attempts."""
+    sender = None if call.context is None else call.context.sender
+    if sender is not None:
+        sender.note_end(len(call.history), reason)
 
 
 # A call ends.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import (
     BODY_HINT,
-    CUT_BY_INCOMING,
+    CUT_BY_SENDER,
     HINT_LINES,
     IS_REUSED,
     QUOTAS,
@@ -215,8 +215,9 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
 def note_cut(port: Classifier, call: Call) -> None:
     """Note that the deadline has ended the attempt."""
     call.barred = Reason.DEADLINE
-    if call.context is not None and call.context.cuts(call, port.settings.clock):
-        call.notes[CUT_BY_INCOMING] = True
+    sender = None if call.context is None else call.context.sender
+    if sender is not None and sender.cuts(call, port.settings.clock):
+        call.notes[CUT_BY_SENDER] = True
 
 
 def sends_once(call: Call) -> bool:

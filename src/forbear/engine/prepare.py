@@ -48,10 +48,10 @@ def lines_of_attempt(
     headers: Iterable[str | bytes],
 ) -> Lines:
     """Return headers of the next attempt alone; one that the caller has written stays."""
-    incoming = None if context is None else context.incoming
-    lines = [line for give in settings.attempt_lines for line in give(incoming, attempt)]
-    if incoming is not None and deadline_at != inf:
-        lines += incoming.lines(deadline_at - settings.clock.monotonic())
+    sender = None if context is None else context.sender
+    lines = [line for give in settings.attempt_lines for line in give(sender, attempt)]
+    if sender is not None and deadline_at != inf:
+        lines += sender.lines(deadline_at - settings.clock.monotonic())
     written = {as_text(name).lower() for name in headers} if lines else set()
     return [line for line in lines if line[0].lower() not in written]
 
@@ -139,7 +139,7 @@ def outgoing_for(
     if context is not None:
         if outgoing.timeouts is not None:
             outgoing.reads_until = context.deadline_on(settings.clock, started_at)
-        if context.incoming is not None and policy is not OFF:
+        if context.sender is not None and policy is not OFF:
             lines = lines_of_attempt(settings, context, 1, deadline_at, request.headers)
             if lines:
                 outgoing.own_names = [name for name, _ in lines]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.record import in_seconds
 from ..errors import RetryRefused
-from .calls import end_incoming, ended, with_story
+from .calls import ended, note_at_sender, with_story
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def refusal(port: CommonPort, call: Call, refused: RetryRefused) -> Exception:
     """Make the exception for an attempt that may not be sent."""
     settings, seconds = port.settings, refused.retry_after
     call.stop = GiveUp(refused.reason, seconds)
-    end_incoming(call, refused.reason)
+    note_at_sender(call, refused.reason)
     if call.policy is not OFF:
         settings.events.refused(call, settings.clock.monotonic())
     if refused.reason is Reason.DEADLINE:

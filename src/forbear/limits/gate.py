@@ -24,7 +24,7 @@ from heapq import heappush
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from ..core.call import CUT_BY_INCOMING, PLUGIN_ERROR, STORY, Limit
+from ..core.call import CUT_BY_SENDER, PLUGIN_ERROR, STORY, Limit
 from ..core.checks import rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
@@ -525,7 +525,7 @@ class GateLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on what the attempt says about the health of its origin."""
-        if CUT_BY_INCOMING in call.notes:
+        if CUT_BY_SENDER in call.notes:
             return
         gate, sent_to, notes = self.gate, call.sent_to, observed(self.gate, call)
         key = gate_key(gate, call, sent_to)

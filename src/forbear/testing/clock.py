@@ -186,7 +186,7 @@ class RecordedEvents(Block):
 
     def inside(self, outer: CallContext) -> CallContext:
         listeners = (*outer.listeners, self._kept.append)
-        return CallContext(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
+        return CallContext(outer.fields, outer.deadline_at, outer.clock, listeners, outer.sender)
 
     def __call__(self, event: Event) -> None:  # type: ignore[override]
         self._kept.append(event)
