@@ -115,10 +115,6 @@ def one_shot(adapter, chunks):
     return agenerator(chunks) if adapter.is_async else generator(chunks)
 
 
-def anew():
-    return Passes(lambda: generator(pieces()))
-
-
 def same(kind, iterator):
     """Iterable, but every pass goes on with the one iterator it keeps."""
     return kind(lambda: iterator)
@@ -161,8 +157,8 @@ def opened_at(place):
     return make
 
 
-def afresh():
-    return Passes(lambda: iter(pieces()))
+def anew():
+    return Passes(lambda: generator(pieces()))
 
 
 def afresh_async():
@@ -189,7 +185,7 @@ FILES = {
 }
 SYNC = FILES | {
     "class with a generator": (lambda _: anew(), PAYLOAD),
-    "class that returns a fresh iterator": (lambda _: afresh(), PAYLOAD),
+    "class that returns a fresh iterator": (lambda _: Passes(lambda: iter(pieces())), PAYLOAD),
 }
 LIST = {"list": (lambda _: pieces(), PAYLOAD)}  # requests takes it for form fields
 PART_WAY = {"file part-way read": (lambda file_of: file_of(at=100_001), PAYLOAD[100_001:])}
@@ -247,11 +243,11 @@ async def test_a_file_read_part_way_is_sent_from_there(adapter, at, server, file
     assert (complete(server), server.executed()) == ([], 0)
 
 
-class ReadsLines(Passes):
+def reads_lines():
     """Iterates like a file, and like a file may stand anywhere; it has no read()."""
-
-    def readline(self):
-        raise AssertionError("httpx iterates what has no read()")
+    body = Passes(lambda: iter(pieces()))
+    body.readline = None  # httpx iterates what has no read()
+    return body
 
 
 class Unseekable(io.RawIOBase):
@@ -274,13 +270,10 @@ class Telling(Unseekable):
         return self._left.tell()
 
 
-class TellsOnly:
-    def __init__(self):
-        file = Telling()
-        self.read, self.tell = file.read, file.tell
-
-    def __iter__(self):
-        return iter(self.read, b"")
+def tells_only():
+    file, body = Telling(), Passes(lambda: iter(file.read, b""))
+    body.read, body.tell = file.read, file.tell
+    return body
 
 
 def own_stream(adapter, **attributes):
@@ -338,9 +331,9 @@ ONCE = {
     "chain": (lambda _: itertools.chain([b"head"], generator(pieces())), b"head" + PAYLOAD),
     "kept iterator": (lambda _: same(Passes, iter(pieces())), PAYLOAD),
     "unseekable file": (lambda _: Unseekable(), PAYLOAD),
-    "iterable with readline only": (lambda _: ReadsLines(lambda: iter(pieces())), PAYLOAD),
+    "iterable with readline only": (lambda _: reads_lines(), PAYLOAD),
     "unseekable file that tells": (lambda _: Telling(), PAYLOAD),
-    "file without seek": (lambda _: TellsOnly(), PAYLOAD),
+    "file without seek": (lambda _: tells_only(), PAYLOAD),
     "file that says it can seek": (lambda _: Liar(), PAYLOAD),
 }
 ONCE_ASYNC = {

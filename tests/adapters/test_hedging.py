@@ -25,8 +25,6 @@ from forbear.testing import FaultServer, disabled
 from .foreign import collecting_by_hand
 
 pytestmark = pytest.mark.adapters("httpx-family", "async")
-
-
 AFTER = 0.04  # seconds; the second attempt is sent then
 POLICY = RetryPolicy(max_attempts=4, backoff=forbear.Fixed(0))
 KEY = {"Idempotency-Key": "k-1"}
@@ -155,14 +153,12 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
         paced.begin()
     server.script("/x", "200;delay=140;executes=1")
     options, block = {"policy": POLICY, "hedge": hedge(), "on_event": [heard]}, nullcontext
-    if isinstance(more, dict):
-        options.update(more)
-    elif more in (without_tokens, without_budget):
+    if more in (without_tokens, without_budget):
         more(server, options)
-    else:
+    elif callable(more):
         block = more
-    if "pool" in options:
-        options.update(adapter.pool_of(options.pop("pool")))
+    else:
+        options |= more if "pool" not in more else adapter.pool_of(1)
     if "content" in request:
         request = {"content": upload()}
     async with adapter.client(**options) as client:
@@ -174,34 +170,36 @@ async def test_there_is_no_second_attempt(adapter, server, paced, heard, name):
     )
 
 
-@pytest.mark.parametrize("state", ["unhealthy", "open", "cooldown", "strained", "retry"])
-async def test_an_origin_that_is_not_well_sees_no_hedge(adapter, server, paced, heard, state):
+@pytest.mark.parametrize(
+    "reason",
+    ["origin-unhealthy", "circuit-open", "cooldown", "origin-strained", "attempts-exhausted"],
+)
+async def test_an_origin_that_is_not_well_sees_no_hedge(adapter, server, paced, heard, reason):
     server.script("/x", "200;delay=120")
     hedging, gate, block, now = hedge(), RetryGate(), nullcontext(), SYSTEM_CLOCK.monotonic()
-    options, reason = {}, "origin-unhealthy"
-    if state == "open":
+    options = {}
+    if reason == "circuit-open":
         # Shadow mode lets the first attempt go.
         breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
         breaker.record(server.url, failed=True, sent_at=now, now=now)
-        options, reason = {"breaker": breaker}, "circuit-open"
-    elif state == "cooldown":
+        options = {"breaker": breaker}
+    elif reason == "cooldown":
         server.script("/told", "429;retry-after=30")
-        options, reason = {"cooldown": "retries"}, "cooldown"
-    elif state == "unhealthy":
+        options = {"cooldown": "retries"}
+    elif reason == "origin-unhealthy":
         for _ in range(8):
             gate.bad(server.url, now, sent_at=now, weight=1.0)
         assert not gate.is_healthy(server.url)
-    elif state == "strained":
-        times, reason = hedging.times(server.url, "GET"), "origin-strained"
+    elif reason == "origin-strained":
+        times = hedging.times(server.url, "GET")
         for n in range(200):
             times.learn(0.01 if n % 10 else 1.0, now)
         assert times.is_strained
     else:
         block = Answering(Incoming(1, float("inf"), SYSTEM_CLOCK, False))
-        reason = "attempts-exhausted"
     options = {"policy": POLICY, "hedge": hedging, "gate": gate, "on_event": [heard], **options}
     async with adapter.client(**options) as client:
-        if state == "cooldown":
+        if reason == "cooldown":
             await adapter.call(client, "GET", server.url + "/told", extensions=ONE)
             heard.clear()
         with block:
@@ -224,8 +222,7 @@ async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
     attempts = forbear.record_of(caught.value).attempts
     # Where the event loop was late, the backstop has cut the call, and only the event names both.
     assert len(attempts) == 2 or attempts[0].error == "DeadlineExceeded"
-    (event,) = heard.hedged
-    assert event.kind is not None  # both were sent
+    assert [event.kind is None for event in heard.hedged] == [False]  # both were sent
 
 
 @pytest.mark.slow
@@ -289,7 +286,6 @@ async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server,
 
 async def test_before_attempt_of_a_second_attempt_may_use_its_slot(adapter, server, paced):
     server.script("/x", "hang", 200)
-    server.script("/login", 200)
     limit = forbear.ConcurrencyLimit(2, adaptive=False)
 
     async def log_in(request, attempt):
