@@ -28,7 +28,6 @@ from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
 from .engine.driver import watched
 from .engine.frames import warn
-from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, OFF, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -176,7 +175,7 @@ class RetryAdapter(BaseAdapter):
         if not port.shared.quiet or (
             outgoing is not None and (port.asks or outgoing.policy is OFF)
         ):
-            return drive_call(call_of(port, source, outgoing, started_at, scope), port)
+            return port.run(call_of(port, source, outgoing, started_at, scope))
         response: requests.Response | None = None
         held: list[requests.Response | Exception | None] | None = None
         try:

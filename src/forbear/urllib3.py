@@ -27,7 +27,6 @@ from .adapters.urllib3.request import PLAIN, origin_at
 from .engine.calls import call_after_first, call_of, note_success
 from .engine.current import CURRENT
 from .engine.driver import watched
-from .engine.loop import drive_call
 from .engine.settings import DEFAULT_POLICY, OFF, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -115,7 +114,7 @@ class RetryingPool(Pool):
         if not port.shared.quiet or (
             outgoing is not None and (port.asks or outgoing.policy is OFF)
         ):
-            return drive_call(call_of(port, source, outgoing, started_at, scope), port)
+            return port.run(call_of(port, source, outgoing, started_at, scope))
         response: Any = None
         held: list[urllib3.HTTPResponse | Exception | None] | None = None
         try:

@@ -12,7 +12,7 @@ import zlib
 import pytest
 import urllib3
 
-from forbear import Fixed, RetryPolicy, record_of
+from forbear import ConcurrencyLimit, Fixed, RetryPolicy, record_of
 
 from ..lanes import lane_of
 from .origin import Answer, Origin
@@ -154,6 +154,29 @@ def test_a_large_body_inside_the_loop_goes_on(lane, total_timeout, answers, resu
             assert len(origin.requests) == len(answers)
             assert lane.manager(ours).connection_from_url(origin.url).pool.qsize() == 1
     assert (response.status_code, record_of(response).resumed) == (200, resumed)
+
+
+@clients
+def test_a_large_body_that_goes_on_needs_one_slot(lane):
+    """The slot of the part that broke is free before the rest is requested."""
+    with Origin(LARGE, [FIRST, Answer(80_000), WHOLE]) as origin:
+        with made(lane, concurrency=ConcurrencyLimit(1)) as ours:
+            for _ in range(2):
+                assert whole(ours, origin.url)[1] == LARGE
+            assert len(origin.requests) == 4
+
+
+@clients
+@pytest.mark.parametrize(("status", "requests"), [(404, 2), (503, 4)])
+def test_the_call_for_a_rest_ends_with_its_last_response(lane, status, requests):
+    """As any call does whose body the library reads; the caller has nothing of the first body."""
+    with (
+        Origin(LARGE, [FIRST, Answer(status=status, content=b"no", ranges=False)]) as origin,
+        made(lane) as ours,
+    ):
+        response, content = whole(ours, origin.url)
+        assert (response.status_code, content) == (status, b"no")
+        assert len(origin.requests) == len(record_of(response).attempts) == requests
 
 
 @pytest.mark.slow

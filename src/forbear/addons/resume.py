@@ -29,8 +29,9 @@ from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.fields import begins_events
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
-from ..engine.calls import with_story
+from ..engine.calls import sent_request, with_story
 from ..engine.driver import discard
+from ..engine.errors import Instead
 from ..engine.loop import run
 from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     What = Download | Repeat | EventStream
 
 EARNED = 65_536  # bytes of a body that give an attempt back
+ANEW = "anew"  # key of a call's notes: the whole was requested again, so bytes are no progress
 MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 
 
@@ -120,8 +122,9 @@ def call_for_rest(
         notes[SENT_BEFORE] = notes.get(SENT_BEFORE, 0) + dropped
     call.stop = None
     kind = "resume" if what.is_resumed else "retry"
-    notes[Rest] = Rest(kind, len(history), what.is_resumed, has_progress, has_ended, fits)
-    if what.is_resumed:
+    whole = old.outgoing if old.rest is None else old.rest.whole
+    notes[Rest] = Rest(kind, len(history), what.is_resumed, has_progress, has_ended, fits, whole)
+    if what.is_resumed and call.request.streams:
         # Its time limits held until the hand-over; ``forbear.deadline`` still does.
         call.deadline_at = deadline_after_hand_over(port.settings, call)
     notes.pop(BODY_HINT, None)
@@ -130,6 +133,13 @@ def call_for_rest(
     call.body_error = call.live = error
     request_rest(port, call, what.fields(received))
     return call
+
+
+def begin_anew(call: Call) -> None:
+    """Let a call request the whole body: its client, which reads it, can forget what came."""
+    call.outgoing = call.notes.pop(Rest).whole
+    call.request.headers = sent_request(call).headers
+    call.notes[ANEW] = True
 
 
 def finish(
@@ -367,7 +377,8 @@ class Resumable:
         """Begin the call that requests what is missing."""
         what = self._what
         assert what is not None
-        new_bytes = self._note_request()
+        new_bytes = 0 if ANEW in self._call.notes else self._received - self._requested_at
+        self._requested_at = self._received
         if type(what) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
         if what.is_stream is True:  # its events are the progress, however short they are
@@ -383,11 +394,6 @@ class Resumable:
             call.attempts = 1
         return call
 
-    def _note_request(self) -> int:
-        """Count the raw bytes that came since the rest was requested last; it is now."""
-        new_bytes, self._requested_at = self._received - self._requested_at, self._received
-        return new_bytes
-
     def _expect(self, what: What) -> None:
         """Let the body end where its parts have declared by now."""
         missing = what.missing(self._received)
@@ -398,6 +404,8 @@ class Resumable:
         what, call, port = self._what, self._call, self._port
         assert what is not None
         part = what.check_part(self._received, *self._port.head_of(response))
+        if not call.request.streams and (part is Part.OTHER or call.rest is None):
+            raise Instead(call, response)
         if part is Part.OTHER or call.stop is not None:
             await discard(port, call, response)
             self._fail(self._error, distrusts=True)
@@ -472,7 +480,11 @@ class Resumable:
             try:
                 if not await self._continues(await run(call, self._port, handed)):
                     return False
+            except Instead:
+                raise
             except Exception as raised:
+                if not call.request.streams and raised is not error:
+                    raise Instead(call, raised) from None
                 if self._is_final(raised, error):
                     raise
                 return False

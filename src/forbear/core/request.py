@@ -67,6 +67,8 @@ class Request:
         # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
         self.guard: Any = None
 
+    streams = True  # the caller reads the body of the response; else the client does by itself
+
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
         """The request's field lines."""
         return self.headers  # type: ignore[no-any-return]

@@ -55,6 +55,19 @@ class DeadlineCut(Exception):
     """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
 
 
+class Instead(Exception):
+    """A body that the client itself reads has broken for good; never leaves a transport.
+
+    Attributes:
+        call: That requested the rest.
+        outcome: How it has ended: with an error, or with a response that is not the rest.
+    """
+
+    def __init__(self, call: Call, outcome: Any) -> None:
+        super().__init__()
+        self.call, self.outcome = call, outcome
+
+
 class HedgeFinished(Exception):
     """A first attempt was hedged; never leaves a transport.
 

@@ -263,10 +263,6 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Make the library's own error for the response that the call ends with."""
         ...
 
-    async def read_last(self, call: Call, response: Response) -> Response:
-        """Read the body of a failure that ends the call, where the client itself would."""
-        ...
-
     def free_to_caller(self, call: Call, response: Response) -> Response:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
         ...

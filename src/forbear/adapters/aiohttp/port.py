@@ -380,9 +380,6 @@ class AiohttpPort:
         if 300 <= response.status < 400 and call.policy is not OFF:
             self.leave_hop(call)
 
-    async def read_last(self, call: Call, response: ClientResponse) -> ClientResponse:
-        return response
-
     def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
         return self.bounded(response, lambda: call, call.context)
 

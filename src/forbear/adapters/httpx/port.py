@@ -531,9 +531,6 @@ class HttpxPort:
         if call.guard is not None and response.status_code >= 300:
             call.request.original.extensions[BODY] = call.guard
 
-    async def read_last(self, call: Call, response: Response) -> Response:
-        return response
-
     def free_to_caller(self, call: Call, response: Response) -> Response:
         if call.outgoing is not None:
             self.reopen(call.outgoing, response, lambda: call)

@@ -69,7 +69,7 @@ def ask_about(port: Urllib3Port[AnyResponse], call: Call, response: AnyResponse)
     inspection = error = None
     shown = response
     if not (
-        port.loads(view, call.policy, response)
+        port.loads(call, response)
         or not isinstance(raw, HTTPResponse)
         or raw.length_remaining == 0  # of HEAD too
         or raw.closed

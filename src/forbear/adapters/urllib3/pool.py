@@ -10,6 +10,7 @@ from urllib3.util import Retry, Timeout, parse_url
 from urllib3.util.proxy import connection_requires_http_tunnel
 
 from ...engine.frames import warn
+from ...errors import ForbearError
 from .port import Urllib3Port
 from .request import Urllib3Request, in_url, origin_at, path_of, phases_of
 
@@ -145,7 +146,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
         is_bounded = self.is_bounded(limits)
         if is_bounded:
             changed["timeout"] = self.bounded(view, limits)
-        if view.asks_rest or view.partial is not None:
+        if view.asks_rest:
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
             changed["redirect"] = False
@@ -173,7 +174,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
         response.close()
         response.release_conn()
         retries = request.named["retries"]
-        if retries and isinstance(error, READ_ERRORS):
+        if retries and isinstance(error, READ_ERRORS) and not isinstance(error, ForbearError):
             try:
                 retries.increment(
                     request.method, request.url, error=error, _pool=request.pool,
@@ -196,8 +197,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")
 
     def load_last(self, call: Call, response: HTTPResponse) -> None:
-        if not self.loads(call.request, call.policy, response):  # type: ignore[arg-type]
-            self.load(call.request.original, response)
+        self.load(call.request.original, response)
 
     def with_raw(self, response: HTTPResponse, raw: HTTPResponse) -> HTTPResponse:
         return raw

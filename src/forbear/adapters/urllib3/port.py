@@ -14,16 +14,17 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
-from ...core.call import RECORD, SENDS
+from ...core.call import RECORD, SENDS, Rest
 from ...core.headers.fields import begins_events
-from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
+from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...engine.bodies import PutBack
 from ...engine.calls import call_after_first, call_of
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.driver import discard
-from ...engine.errors import EARLY, ConsumedBody
-from ...engine.loop import drive_call
+from ...engine.driver import discard, hand_over
+from ...engine.errors import EARLY, ConsumedBody, Instead
+from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, Nothing
+from ...engine.settings import addon
 from .deadlines import (
     HERE,
     close,
@@ -43,14 +44,13 @@ if TYPE_CHECKING:
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
-    from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.reading import Ending, Live, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
-    from .types import EitherRequest, EitherResponse, Limited, PartialBody
+    from .types import EitherRequest, EitherResponse, Limited
 
     Lines = Sequence[tuple[str, str]]
     Phases = tuple[float | None, float | None, float | None]  # total, connect, read
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 AnyRequest = TypeVar("AnyRequest", bound="EitherRequest")
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 LEAST = 0.001  # seconds; urllib3 refuses 0
-CUT_OFF = "Connection broken: nothing followed the head of the response"
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
@@ -134,19 +133,16 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         does not keep it alive while the call waits.
         """
         call = call_after_first(self, source, outgoing, started_at, context)
-        view = viewed(call)
         try:
             call.live, held[0] = held[0], None
             if isinstance(call.live, ConsumedBody):
                 call.live = self.consumed(call, call.live)
             if not isinstance(call.live, Exception):
                 try:
-                    if self.loads(view, call.policy, call.live):
-                        call.live = self.read(view, self.in_time(call, call.live))
-                        self.note_empty_stream(call, call.live)
+                    call.live = self.read(call, call.live)
                 except Exception as error:
                     call.live = error
-            return drive_call(call, self)
+            return self.run(call)
         except BaseException:
             self.close(call.live)
             raise
@@ -200,29 +196,22 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     async def transmit(self, call: Call, request: AnyRequest) -> AnyResponse:
         view = viewed(call)
         view.asks_rest = call.rest is not None
-        if view.partial is not None:
-            request = self.copied(request, view.partial.fields())
         response = call.live = self.sent(view, call, request)
         return response
 
     async def received(self, call: Call, response: AnyResponse) -> AnyResponse:
-        view, raw = viewed(call), self.raw_of(response)
+        status, lines = self.head_of(response)
         if call.rest is not None:
-            if not call.rest.fits(raw.status, list(raw.headers.items())) and self.is_cut_off(raw):
+            if call.rest.fits(status, lines):
+                return response
+            self.check_head(response)
+            if call.request.streams or (status >= 400 and status != 416):
+                return response
+            addon("resume").begin_anew(call)
+            if status != 200:  # no whole body either; a 304 may be about our own If-Range
                 await discard(self, call, response)
-                raise ProtocolError(CUT_OFF)
-            return response
-        # A 200 is a whole body, and an error the end of it; a 304 may be about our own If-Range.
-        if view.partial is not None and (
-            raw.status == 416 or (raw.status < 400 and raw.status != 200)
-        ):
-            from .resume import join  # loaded with the body that broke
-
-            return await join(self, call, view, response)
-        if self.loads(view, call.policy, response):
-            response = self.read(view, self.in_time(call, response))
-            self.note_empty_stream(call, response)
-        return response
+                raise ProtocolError("Connection broken: the rest of the body is another one's")
+        return self.read(call, response)
 
     def sent(self, view: Urllib3Request, limits: Limited, request: AnyRequest) -> AnyResponse:
         """Send a request once, its body from the beginning."""
@@ -235,11 +224,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             return self.send_as(view, limits, request)
         finally:  # callers read, and resend, the request of the response
             request.body = guard.source
-
-    def note_empty_stream(self, call: Call, response: AnyResponse) -> None:
-        """Take a stream of events for broken that has no byte; the caller gets it as it is."""
-        if call.body_error is None and self.is_empty_stream(response, call.request.method):
-            call.body_error = self.stream_error("the stream of events has ended")
 
     def is_empty_stream(self, response: AnyResponse, method: str | None) -> bool:
         """Is a body that was read a stream of events without a byte?"""
@@ -306,31 +290,64 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
         return self.stand_in(response, within(raw, left))
 
-    def loads(self, view: Urllib3Request, policy: RetryPolicy, response: AnyResponse) -> bool:
+    def loads(self, call: Call, response: AnyResponse) -> bool:
         """Is the body to be read inside the attempt?"""
         status = self.status_of(response)
-        return not view.streams and (status < 400 or status not in policy.statuses)
+        if call.request.streams or (status >= 400 and status in call.policy.statuses):
+            return False
+        # A large one that can be resumed is read like one that was handed over (``run``).
+        return not (
+            self.settings.resume
+            and self.settings.retry_if is None
+            and is_large(self.raw_of(response))
+            and self.download_of(call, *self.head_of(response))
+        )
 
-    def read(self, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
-        """Read the body inside the loop; what came of a large one that breaks is kept."""
+    def read(self, call: Call, response: AnyResponse) -> AnyResponse:
+        """Read the body, if that is part of the attempt."""
+        if not self.loads(call, response):
+            return response
+        response = self.in_time(call, response)
         raw = self.raw_of(response)
-        if view.bodies and self.is_cut_off(raw):
-            from .resume import PartialBody, read_large
-
-            error = ProtocolError(CUT_OFF)
-            return read_large(self, view, PartialBody(self, response, raw), error)
-        view.bodies += 1
-        if self.settings.resume and is_large(raw):
-            from .resume import PartialBody, read_large  # loaded with the first large body
-
-            return read_large(self, view, PartialBody(self, response, raw))
-        self.load(view.original, response)
+        if call.history and getattr(raw, "length_remaining", 0) is None and not raw.chunked:
+            self.check_head(response)
+        self.load(call.request.original, response)
+        # The caller gets a stream of events without a byte as it is, if it comes again.
+        if call.body_error is None and self.is_empty_stream(response, call.request.method):
+            call.body_error = self.stream_error("the stream of events has ended")
         return response
 
-    def is_cut_off(self, raw: HTTPResponse) -> bool:
+    def run(self, call: Call) -> AnyResponse:
+        """Run a call; read the body, where its caller does not and no attempt has."""
+        response: Any = drive_call(call, self)
+        try:
+            while not call.request.streams:
+                try:
+                    self.load_last(call, response)
+                    break
+                except Instead as ended:
+                    call, response = ended.call, ended.outcome
+                if isinstance(response, Exception):
+                    raise response
+                if call.notes.pop(Rest, None):
+                    response = drive(hand_over(self, call, response))
+            return response  # type: ignore[no-any-return]
+        except BaseException as error:
+            self.close(response)
+            response = None  # it may be the error, which holds this frame
+            if isinstance(error, Exception) and self.is_cut_by_deadline(call, classify(error)):
+                from ...engine.refusals import deadline_error
+
+                raise deadline_error(self, call, "the deadline ended the attempt") from error
+            raise
+
+    def check_head(self, response: AnyResponse) -> None:
+        """Raise if it may be half a head, which http.client takes for a shorter one."""
         from .bodies import is_cut_off  # loaded with the first body that broke
 
-        return is_cut_off(raw)
+        if is_cut_off(self.raw_of(response)):
+            self.close(response)
+            raise ProtocolError("Connection broken: nothing followed the head of the response")
 
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
         """Put another urllib3 response in place of the one that came."""
@@ -340,7 +357,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
         view = viewed(call)
-        if not view.streams or not (self.is_bounded(call) or call.rest is not None):
+        if not view.streams:
+            return self.in_time(call, response)
+        if not (self.is_bounded(call) or call.rest is not None):
             return response
         return self.free(view, call.context, lambda: call, response)
 
@@ -445,20 +464,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return any(found is cause for found in tree(error))
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
-        return self.with_progress(call, classify(error))
-
-    def with_progress(self, call: Call, failure: Failure) -> Failure:
-        """Count what came of a large body that broke inside the loop as progress."""
-        view = viewed(call)
-        partial: PartialBody | None = view.partial
-        if partial is None or not partial.is_broken:
-            return failure
-        has_progress = partial.note_break(call)
-        if partial.rest is None:
-            view.partial = None
-        if not has_progress:
-            return failure
-        return Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=True)
+        return classify(error)
 
     def is_reused(self, call: Call, error: Exception) -> bool:
         return HERE.is_reused
@@ -490,21 +496,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             from .guard import keep_for_redirect
 
             keep_for_redirect(response, call.guard)
-
-    async def read_last(self, call: Call, response: AnyResponse) -> AnyResponse:
-        if viewed(call).streams:
-            return response
-        response = self.in_time(call, response)
-        try:
-            self.load_last(call, response)
-        except Exception as error:
-            if not self.is_cut_by_deadline(call, classify(error)):
-                raise
-            from ...engine.refusals import deadline_error
-
-            exceeded = deadline_error(self, call, "the deadline ended the attempt")
-            raise exceeded from error
-        return response
 
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...core.call import Call
-    from .types import PartialBody
 
 PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
 
@@ -26,12 +25,10 @@ class Urllib3Request(Request):
         original: The request as the caller made it.
         streams: The caller reads the body of the response.
         arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
-        partial: A large body that broke inside the loop, and whose rest is requested.
-        bodies: How many were begun inside the loop.
-        asks_rest: It asks for what is missing of a body that was handed over.
+        asks_rest: It asks for what is missing of a body.
     """
 
-    __slots__ = ("arguments", "asks_rest", "bodies", "partial", "streams")
+    __slots__ = ("arguments", "asks_rest", "streams")
 
     def __init__(
         self,
@@ -48,8 +45,6 @@ class Urllib3Request(Request):
         super().__init__(method, origin, headers, key_names, target, original)
         self.streams = streams
         self.arguments = arguments
-        self.partial: PartialBody | None = None
-        self.bodies = 0
         self.asks_rest = False
 
     def header_lines(self) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
+from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout
 
 from ...core.headers.fields import as_text
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
     from ...core.call import Call
-    from ...core.policy import RetryPolicy
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
@@ -127,9 +127,9 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
             sent = as_text(outgoing.pristine.headers.get("Cookie", ""))
             outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
 
-    def loads(self, view: Urllib3Request, policy: RetryPolicy, response: requests.Response) -> bool:
+    def loads(self, call: Call, response: requests.Response) -> bool:
         # A session follows a redirect whose body cannot be read.
-        return super().loads(view, policy, response) and not response.is_redirect
+        return super().loads(call, response) and not response.is_redirect
 
     def load(self, request: object, response: requests.Response) -> None:
         try:
@@ -139,8 +139,6 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
             raise
 
     def load_last(self, call: Call, response: requests.Response) -> None:
-        if not self.is_bounded(call):
-            return  # the session reads it
         try:
             _ = response.content
         except UNREADABLE:
@@ -162,6 +160,12 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
         copy = object.__new__(type(response))
         vars(copy).update(vars(response))
         return self.with_raw(copy, raw)
+
+    def final_error(self, call: Call, error: Exception) -> Exception:
+        error = super().final_error(call, error)
+        if isinstance(error, ProtocolError) and error is not call.body_error:  # about a rest
+            return requests.exceptions.ChunkedEncodingError(error)
+        return error
 
     def consumed(self, call: Call, error: Exception) -> Exception:
         message = f"The request cannot be resent: {error}."

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ...core.call import Call
-    from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
 
     AnyPort: TypeAlias = "Urllib3Port[Any]"
@@ -49,16 +48,6 @@ class Limited(Protocol):
     def policy(self) -> RetryPolicy: ...
 
 
-class PartialBody(Protocol):
-    """A large body that broke inside the loop (resume.py)."""
-
-    is_broken: bool
-    rest: Download | None
-
-    def note_break(self, call: Call) -> bool: ...
-    def fields(self) -> tuple[tuple[str, str], ...]: ...
-
-
 class Urllib3Port(Port[AnyResponse], Protocol[AnyResponse]):
     """The port that requests and urllib3 share (port.py)."""
 
@@ -67,7 +56,7 @@ class Urllib3Port(Port[AnyResponse], Protocol[AnyResponse]):
     @property
     def raw_of(self) -> Callable[[AnyResponse], HTTPResponse]: ...
     def load(self, request: Any, response: AnyResponse) -> None: ...
-    def loads(self, view: Any, policy: RetryPolicy, response: AnyResponse) -> bool: ...
+    def loads(self, call: Call, response: AnyResponse) -> bool: ...
     def left(self, limits: Limited) -> float | None: ...
     def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
     def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
