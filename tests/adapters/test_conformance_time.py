@@ -23,6 +23,15 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
     assert third.started_at - second.ended_at >= 0.0605
 
 
+async def test_a_wait_that_the_server_asks_for_is_kept(adapter, server, quick):
+    server.script("/thing", "503;retry-after=2", 200)
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert quick["clock"].sleeps == pytest.approx([2.25])
+    assert len(server.requests("/thing")) == 2
+
+
 # hint + spread: random × hint_spread × max(hint, 1 s), half of a quarter on top of it; the fast
 # first retry at 0.5 is after 0.025 s. All of the arithmetic is core/test_decide.py's.
 WAITS = [

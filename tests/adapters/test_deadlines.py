@@ -298,7 +298,8 @@ async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
         options = {"policy": RetryPolicy(backoff=Fixed(0)), "before_attempt": hook}
         with forbear.deadline(0.05), pytest.raises(adapter.DeadlineExceeded) as caught:
             await adapter.once(watched, **options)
-        assert (len(watched.requests), record_of(caught.value).reasons) == (1, ("503",))
+        # None where a busy machine needs all of it for the first attempt.
+        assert (len(watched.requests), record_of(caught.value).reasons) in ((0, ()), (1, ("503",)))
 
     assert 0.045 <= await quickest(run, bound=0.1) <= 0.1
     assert set(ended) == {2}

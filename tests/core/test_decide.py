@@ -11,9 +11,9 @@ import pytest
 import forbear.httpx
 import forbear.httpx2
 from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryGate, RetryPolicy
-from forbear.addons.stream_formats import ErrorEvent
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import LEAST_ATTEMPT, answered, decide
+from forbear.core.event_streams import ErrorEvent
 from forbear.core.outcome import NO_HINT, GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.engine.loop import check_wait

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import EventStreams
-from forbear.addons.stream_formats import FRAMES, SSE, EventStream, FirstEvent, WholeEvents
 from forbear.core import event_streams
+from forbear.core.event_streams import FRAMES, SSE, EventStream, FirstEvent, WholeEvents
 from forbear.core.headers.ranges import Part
 from forbear.core.headers.vendors import VENDORS_WITH_BODY_HINTS
 from forbear.core.outcome import NO_HINT, Hint

@@ -1,6 +1,6 @@
 """Event streams: the option, the wait for the first event before the hand-over, and whole events.
 
-The formats are stream_formats.py's.
+The formats are core/event_streams.py's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
+from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.feature_checks import check_is
 from ..core.headers.fields import SSE
 from ..engine.bodies import read_briefly
@@ -18,18 +19,17 @@ from ..engine.errors import DeadlineCut
 from ..engine.frames import let_signals_through
 from ..engine.reading import LATE, WHOLE, note_prefetch
 from ..engine.settings import OFF
-from .stream_formats import FirstEvent, WholeEvents, event_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.call import Call
+    from ..core.event_streams import EventStream
     from ..core.headers.fields import Line
     from ..core.policy import RetryPolicy
     from ..engine.port import CommonPort, Port, Response
     from ..engine.reading import Ending
     from ..engine.settings import Settings
-    from .stream_formats import EventStream
 
 
 class EventStreams(Frozen):

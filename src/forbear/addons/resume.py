@@ -9,7 +9,7 @@ caller gets the error that broke the body, with the call's story.
 is how the bytes of a response are read (its ``Source``) and what is known of the response that the
 caller has (its ``Original``).
 
-A stream of events (stream_formats.py) that breaks, or ends, before its first byte is requested
+A stream of events (core/event_streams.py) that breaks, or ends, before its first byte is requested
 anew as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
 is the caller's own, because a stream may be silent for as long as it likes. With ``resume=True`` of
 ``EventStreams`` what follows the last whole event is requested after a break, and after a clean end
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ..core.call import Call, Story
+    from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..engine.events import Row
     from ..engine.port import Port, Response
     from ..engine.reading import Source
     from ..engine.settings import Settings
-    from .stream_formats import EventStream, WholeEvents
 
     What = Download | Repeat | EventStream
 
@@ -186,7 +186,7 @@ class Original:
     def requestable(self, call: Call, received: int) -> What | None:
         """Return what of the body can be requested, after so many raw bytes; None: nothing."""
         if not received and self.begins_events and call.request.method != "HEAD":
-            from .stream_formats import event_stream  # loaded with the first that breaks
+            from ..core.event_streams import event_stream  # loaded with the first that breaks
 
             return event_stream(*self.head)
         return self._port.download_of(call, *self.head)

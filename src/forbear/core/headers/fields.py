@@ -62,7 +62,7 @@ def collect(lines: Iterable[Line], names: Names) -> Found:
     return found
 
 
-# As streams of events addons/stream_formats.py reads these.
+# As streams of events core/event_streams.py reads these.
 SSE = "text/event-stream"
 JSON_LINES = frozenset({"application/x-ndjson", "application/jsonl"})
 FRAMES = "application/vnd.amazon.eventstream"

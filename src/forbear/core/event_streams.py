@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.headers.fields import (
+from .headers.fields import (
     FOREVER,
     FRAMES,
     JSON_LINES,
@@ -28,15 +28,15 @@ from ..core.headers.fields import (
     media_type,
     number,
 )
-from ..core.headers.ranges import Part
-from ..core.outcome import Failure, FailureKind, Hint, Judged, Phase
+from .headers.ranges import Part
+from .outcome import Failure, FailureKind, Hint, Judged, Phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Literal
 
-    from ..core.headers.fields import Line
+    from .headers.fields import Line
 
 _CODING = Names(("content-encoding",))
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -220,7 +220,7 @@ class FirstEvent:
             return False
         self.is_there = True
         if self._vendors:
-            from ..core.headers.vendors import vendor_event
+            from .headers.vendors import vendor_event
 
             reported = vendor_event(self._vendors, name, data)
             self.error = None if reported is None else ErrorEvent(*reported)
