@@ -298,6 +298,26 @@ def having(limits: Limits, method: str) -> list[Callable[..., Any]]:
     return [getattr(one, method) for one in limits.listed if hasattr(one, method)]
 
 
+class HedgeNotes(NamedTuple):
+    """The hedge of a call: the second attempt that was sent while the first one was slow."""
+
+    after: float  # seconds from the first attempt to the hedge
+    decides: bool  # the hedge's outcome is the call's
+    loser: Attempt  # the one that does not decide
+
+    @property
+    def first_kind(self) -> str:
+        """What the first attempt of the call's history is."""
+        return "hedge" if self.decides else "first"
+
+    def attempts(self, history: list[Attempt]) -> list[Attempt]:
+        """Return the call's history in the order in which its attempts were sent."""
+        if not history:
+            return history
+        first, second = (self.loser, history[0]) if self.decides else (history[0], self.loser)
+        return [first, second._replace(sent_after=self.after), *history[1:]]
+
+
 class Hedged(NamedTuple):
     """A hedge was due, because the first attempt was slow (``Hedge``)."""
 

@@ -36,14 +36,7 @@ class Attempt(NamedTuple):
     delay: float | None  # seconds to wait after the attempt; None after the last one
     source: str | None  # what set the delay
     origin: str  # where the attempt was sent
-
-
-class HedgeNotes(NamedTuple):
-    """The hedge of a call: the second attempt that was sent while the first one was slow."""
-
-    after: float  # seconds from the first attempt to the hedge
-    decides: bool  # the hedge's outcome is the call's
-    loser: Attempt  # the one that does not decide
+    sent_after: float | None = None  # seconds since the first one, if both were in flight at once
 
 
 class Story(NamedTuple):
@@ -93,7 +86,8 @@ PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, bud
 PLUGIN = "plugin"  # what it is called in the log line about that
 LATER = "later"  # events about the last failure, which follow that of the failed attempt
 REFUND = "refund"  # tokens that come back, unless the next attempt is sent
-STORY = "story"  # what its record says besides, by its fields
+STORY = "story"  # what its record says besides, by its fields, and
+ORDER = "order"  # in which its attempts were sent, if two were in flight at once
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
 # What a limit lets an attempt have from its queue until its body ends; it can be ``free``d.
@@ -460,8 +454,8 @@ class Call:
         if self.rest is not None:
             return self.rest.kind if index > self.rest.broke_at else None
         if index == 0:
-            hedge: HedgeNotes | None = self.notes.get(STORY, {}).get("hedge")
-            return "first" if hedge is None or not hedge.decides else "hedge"
+            order = self.notes.get(STORY, {}).get(ORDER)
+            return "first" if order is None else str(order.first_kind)
         return "retry" if self.history[index - 1].origin == origin else "failover"
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:

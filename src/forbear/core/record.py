@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .call import RECORD, SENDS, SENT, SETTING, HedgeNotes, Story
+from .call import ORDER, RECORD, SENDS, SENT, SETTING, Story
 from .outcome import FailureKind, Phase, Reason
 
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
@@ -122,19 +122,17 @@ def record_from(story: Story) -> CallRecord:
     """Make the record of a call from its notes."""
     attempts = []
     history, more = story.history, dict(story.more)
-    hedge: HedgeNotes | None = more.pop("hedge", None)
-    if hedge is not None and history:  # in the order in which they were sent
-        first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
-        history = first_two + history[1:]
+    order = more.pop(ORDER, None)
+    if order is not None:
+        history = order.attempts(history)
     for number, one in enumerate(history, story.sent_before + 1):
         why = one.failure
         made = AttemptRecord(
             number, one.origin, one.status, why and why.kind, why and why.phase,
             why and why.error, one.elapsed, one.delay, one.source,
+            one.sent_after,
         )  # fmt: skip
         attempts.append(made)
-    if hedge is not None and history:
-        attempts[1] = attempts[1]._replace(hedged_after=hedge.after)
     reason, refused = (None, None) if story.stop is None else story.stop
     if reason is None and history and history[-1].failure is None:
         # The last response was accepted but is no success: its status is not retried.

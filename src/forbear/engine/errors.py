@@ -26,7 +26,7 @@ from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Ph
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..core.call import Call, HedgeNotes
+    from ..core.call import Call
     from ..core.headers.fields import Line
     from .port import Classifier, Inspection, Port, Response
 
@@ -81,7 +81,7 @@ class HedgeFinished(Exception):
 
     def __init__(
         self,
-        notes: HedgeNotes,
+        notes: Any,
         outcome: Any,
         second: Any,
         number: int | None,

@@ -19,9 +19,9 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...addons.hedge import MOST_TIMES, having, refusal_of_hedge, take_for_hedge
+from ...addons.hedge import MOST_TIMES, HedgeNotes, having, refusal_of_hedge, take_for_hedge
 from ...addons.inspection import INSPECTION, await_result, call_retry_if
-from ...core.call import IN_FLIGHT, NUMBER, RETRY_IF, SETTING, STORY, Attempt, HedgeNotes
+from ...core.call import IN_FLIGHT, NUMBER, ORDER, RETRY_IF, SETTING, STORY, Attempt
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
@@ -550,7 +550,7 @@ class Hedging:
     async def adopt(self, call: Call, finished: HedgeFinished) -> Response | Exception:
         """Record the attempt that lost; return the winner's outcome, with its body prefetched."""
         port, notes = self.port, finished.notes
-        call.notes.setdefault(STORY, {})["hedge"] = notes
+        call.notes.setdefault(STORY, {})[ORDER] = notes
         if finished.number is not None:
             call.notes[NUMBER] = finished.number
         call.attempts += 1
