@@ -42,11 +42,8 @@ def refusal(port: CommonPort, call: Call, refused: RetryRefused) -> Exception:
     if refused.reason is Reason.DEADLINE:
         message = "the next attempt would begin after the deadline"
         return deadline_error(port, call, message, seconds)
-    if (
-        refused.reason is Reason.CONCURRENCY_LIMIT
-        and settings.clock.monotonic() >= call.deadline_at
-    ):
-        message = "the deadline was over before a slot of its concurrency limit was free"
+    if settings.clock.monotonic() >= call.deadline_at:
+        message = f"the deadline was over, and nothing may be sent: {refused.reason.value}"
         return deadline_error(port, call, message, None, refused.reason)
     again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
     error = port.circuit_open_error(
