@@ -291,7 +291,7 @@ def test_each_retry_is_decided_by_the_ten_rules(
     limits, clock = limits_of(gate=gate, breaker=breaker, budget=budget), FakeClock()
     unheard = dict.fromkeys(("retried", "gave_up", "not_retried"), lambda *told: None)
     events = SimpleNamespace(**unheard)
-    settings: Any = SimpleNamespace(clock=clock, before_attempt=None, events=events)
+    settings: Any = SimpleNamespace(clock=clock, rewrites=(), events=events)
     budget.spend(ORIGIN, 5 - tokens, clock.monotonic())
     for situation, outcomes in calls:
         oracle, paid = Oracle(policy, **situation), []
