@@ -13,8 +13,6 @@ from contextlib import suppress
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..limits import Locked
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -96,15 +94,13 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
-class Waiter(Locked):
+class Waiter:
     """Waits on a clock until the time is over or ``close`` is called. Thread-safe.
 
     How, a thread or a task knows: threads.py, tasks.py. ``close`` ends the waits of calls that had
     begun by then, whether they wait already or not; later calls are not affected. A wait on the
     clock of a test is not interrupted.
     """
-
-    __slots__ = ("_asleep", "_clock", "_closed_at")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -113,10 +109,11 @@ class Waiter(Locked):
         self._asleep: dict[Any, Any] = {}  # what each waits for -> what ends that
 
     def after_fork(self) -> None:
-        super().after_fork()
+        super().after_fork()  # type: ignore[misc]
         self._asleep = {}  # those of the parent do not exist in a forked child
 
     if TYPE_CHECKING:
+        _lock: threading.Lock  # of ``Locked``
 
         async def sleep(
             self, seconds: float, *, since: float, after: float, queued: Queued | None = None

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..limits import Locked
 from .clock import SYSTEM_CLOCK, Waiter
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .clock import Queued
 
 
-class Tasks(Waiter):
+class Tasks(Waiter, Locked):
     """Waits of tasks, of any loop and thread."""
 
     async def sleep(

@@ -7,13 +7,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..limits import Locked
 from .clock import SLICE, SYSTEM_CLOCK, Waiter
 
 if TYPE_CHECKING:
     from .clock import Queued
 
 
-class Threads(Waiter):
+class Threads(Waiter, Locked):
     """Waits of threads. Its coroutine never suspends."""
 
     async def sleep(
