@@ -18,7 +18,7 @@ ROOT = Path(forbear.__file__).parent
 # What a feature of ``addons/`` is called, but not the steps, events and errors of any limit.
 NAMES = re.compile(
     r"breaker|circuit(?!_?open_?error)|budget|cooldown|pacing|paced|concurren"
-    r"|\bslot|hedg|strateg|\bOrigins\b|resum|event_streams|idempotency|contact|announce|incoming"
+    r"|\bslot|hedg|strateg|\bOrigins\b|\bresum|event_streams|idempotency|contact|announce|incoming"
     r"|retry_if|before_attempt|stop_outer",
     re.IGNORECASE,
 )
