@@ -100,8 +100,7 @@ class RetryMiddleware:
         self._limits = settings.limits
         self._shared = settings.limits.shared
         self._is_plain = settings.is_plain
-        # What looks like a success may be flagged, or be a stream whose first event is an error.
-        self._asks = settings.retry_if is not None or settings.event_streams is not None
+        self._asks = settings.asks
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.

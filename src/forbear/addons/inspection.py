@@ -11,18 +11,25 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..core.call import BODY_HINT, RETRY_IF
+from ..core.call import BODY_HINT, FLAGGED
 from ..core.checks import check_takes
+from ..core.headers.fields import Names, collect, media_type, members
 from ..engine.calls import sent_request
-from ..engine.clock import BACKSTOP
+from ..engine.clock import BACKSTOP, SYSTEM_CLOCK
+from ..engine.driver import read_part
 from ..engine.errors import DeadlineCut
-from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, note_prefetch
+from ..engine.loop import drive
+from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, LATE, WHOLE, note_prefetch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..core.call import Call
-    from ..engine.port import Inspecting, Inspection, Response
+    from ..core.headers.fields import Line
+    from ..engine.port import Port, Response
+    from ..engine.reading import Ending
     from ..engine.settings import Settings
 
 MOST_BYTES = 65_536
@@ -30,6 +37,7 @@ SECONDS = 0.25  # for a body of unknown length: the pause of a busy server
 # These are of use only as a whole, so they have an end even where their length is unknown.
 DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/html"})
 SUFFIXES = ("+json", "+xml")
+READ = Names(("content-length", "transfer-encoding", "content-encoding"))
 
 INSPECTION = "inspection"  # key of a call's notes: that of a hedged response
 
@@ -44,23 +52,23 @@ class BodyNotShown(Exception):
     """``retry_if`` wants a body that cannot be read whole now; never leaves a transport."""
 
 
-def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> float:
+def seconds_to_look(port: Port[Response], call: Call, response: Response) -> float:
     """Return for how long the body of a response may be read, infinite if its end is known.
-
-    ``kind`` is its Content-Type, ``length`` the raw bytes that are to come by the head of the
-    response, None if that is unknown.
 
     Raises:
         BodyNotShown: It is too long, or may have no end.
     """
-    if method == "HEAD" or status in BODILESS:
+    status, lines = port.head_of(response)
+    if call.request.method == "HEAD" or status in BODILESS:
         return inf
-    media = kind.partition(";")[0].strip().lower()
+    if port.is_long(response):
+        raise BodyNotShown(f"it has more than {MOST_BYTES} bytes")
+    if port.has_ended(response):
+        return inf
+    media, found = media_type(lines), collect(lines, READ)
     if media.startswith(ENDLESS):
         raise BodyNotShown(f"each part of {media} is wanted when it arrives")
-    if length is not None:
-        if length > MOST_BYTES:
-            raise BodyNotShown(f"{length} bytes are more than {MOST_BYTES}")
+    if "content-length" in found and "transfer-encoding" not in found:
         return inf
     is_document = media in DOCUMENTS or (media.endswith(SUFFIXES) and "stream" not in media)
     if status < 400 and not is_document:
@@ -73,21 +81,23 @@ def too_late() -> BodyNotShown:
     return BodyNotShown(f"more than {MOST_BYTES} bytes, or than came in {SECONDS} s")
 
 
-def check_decoded(coding: str, body: bytes) -> None:
-    """Refuse to show a body that grows beyond 64 KiB when its content codings are undone.
+def decoded(lines: Iterable[Line], body: bytes) -> bytes:
+    """Undo the content codings of a body, up to a little more than is shown.
 
     The library decodes it in one go: 258 bytes of brotli make 620 MB.
 
     Raises:
-        BodyNotShown: It does, or no installed decoder can check that within bounds.
+        BodyNotShown: It grows beyond 64 KiB, or no installed decoder can check that within bounds.
     """
-    for each in reversed([part.strip().lower() for part in coding.split(",")]):
+    codings = members(",".join(collect(lines, READ).get("content-encoding", ())))
+    for each in map(str.lower, reversed(codings)):
         if each in ("gzip", "x-gzip", "deflate"):
             body = inflated(body)
         elif each in ("br", "zstd"):
             body = undone(each, body)
         if len(body) > MOST_BYTES:
             raise BodyNotShown(f"more than {MOST_BYTES} bytes, once {each} is undone")
+    return body
 
 
 def inflated(body: bytes) -> bytes:
@@ -133,19 +143,178 @@ def undone(coding: str, body: bytes) -> bytes:
     return body  # no decoder is loaded, so the client library cannot decode it either
 
 
-def is_asked(settings: Settings, call: Call) -> bool:
-    """Is ``retry_if`` to be called? Not for the rest of a body, nor for a broken one."""
-    call.notes.pop(RETRY_IF, None)
-    return settings.retry_if is not None and call.rest is None and call.body_error is None
+class Inspection:
+    """The source under a copy of a response: it reads the caller's body when it is read itself.
+
+    Attributes:
+        response: The caller's, with what was read of its body put back.
+        ending: How the reading of its body has ended; None: nothing was read.
+        seconds: For so long the body is read at most.
+        answer: What ``retry_if`` returned.
+        error: What it raised.
+        is_wanted: It wanted a body that could only have been awaited.
+    """
+
+    answer: Any = None
+    ending: Ending | Exception | None = None
+    error: Exception | None = None
+    is_wanted = False
+    seconds = inf
+    _body: bytes | None = None
+    _is_given = False  # to the last copy
+
+    def __init__(self, port: Port[Any], call: Call, request: Any, response: Any) -> None:
+        self._port, self._call, self._request, self.response = port, call, request, response
+
+    def shown(self) -> Any:
+        """Make a copy that reads from here."""
+        self._is_given = False
+        return self._port.shown(self.response, self._request, self)
+
+    async def read(self) -> bytes:
+        found, self._is_given = b"" if self._is_given else await self.load(), True
+        return found
+
+    async def close(self) -> None:
+        """Leave the body to its caller."""
+
+    def read_now(self) -> bytes:
+        """Return the body to a plain function, which cannot await it."""
+        port, response = self._port, self.response
+        self.is_wanted = (
+            port.backstop is not None and self._body is None and not port.has_ended(response)
+        )
+        if self.is_wanted:
+            raise BodyNotShown("it has not arrived yet")
+        return drive(self.load())
+
+    async def load(self) -> bytes:
+        """Read the body, once.
+
+        Raises:
+            BodyNotShown: It is too long, too slow, or may have no end.
+            The library's error that broke it.
+        """
+        if self._body is None:
+            if self.ending is not None:
+                raise self.ending if isinstance(self.ending, Exception) else too_late()
+            self._body = await self._take()
+        return self._body
+
+    async def _take(self) -> bytes:
+        port, call, response = self._port, self._call, self.response
+        seconds = min(self.seconds, seconds_to_look(port, call, response))
+        if port.has_ended(response):
+            pieces, self.ending = port.pieces_of(response), WHOLE
+        else:
+            seconds = min(seconds, call.deadline_at - port.clock.monotonic())
+            live = port.live(self._request, response, SYSTEM_CLOCK.true_monotonic() + seconds)
+            if not live.can_wait:
+                live.ends_at = inf
+            found: list[bytes] = []
+
+            def wants_more(piece: bytes, received: int) -> bool:
+                found.append(piece)
+                return received <= MOST_BYTES
+
+            try:
+                self.response, pieces, self.ending = await read_part(
+                    port, response, live, wants_more
+                )
+            except BaseException:  # ``retry_if`` gives up the reading
+                live.ends_at = inf
+                self.response = port.put_back(response, live, found, LATE)
+                raise
+        if self.ending is not WHOLE:
+            raise self.ending if isinstance(self.ending, Exception) else too_late()
+        self.response = port.with_body(response, pieces)
+        body = b"".join(pieces)
+        if not port.decodes:
+            decoded(port.head_of(response)[1], body)
+        return body
 
 
-def wants_body_hint(call: Call, status: int) -> bool:
-    """May the body of a response contain a vendor's hint?"""
-    policy = call.policy
-    if not policy.vendors or call.rest is not None:
-        return False
-    call.notes.pop(BODY_HINT, None)
-    return status in policy.statuses
+async def inspect(port: Port[Response], call: Call, response: Response) -> Response | DeadlineCut:
+    """Call ``retry_if`` with the response, and read a vendor's hint in its body.
+
+    Returns:
+        The response, or DeadlineCut: the deadline ended it.
+    """
+    call.notes.pop(FLAGGED, None)
+    if call.rest is not None:
+        return response
+    inspection: Inspection | None = call.notes.pop(INSPECTION, None)
+    is_asked = inspection is not None
+    if inspection is None:
+        inspection = Inspection(port, call, sent_request(call), response)
+    if port.settings.retry_if is not None and call.body_error is None:
+        if not is_asked and not await ask_in_time(port, call, inspection):
+            return DeadlineCut()
+        call.notes[FLAGGED] = inspection.answer
+    (status, lines), vendors = port.head_of(response), call.policy.vendors
+    if vendors and status in call.policy.statuses:
+        from ..core.headers.vendors import vendor_hint  # the policy has loaded it
+
+        inspection.seconds, body = DRAIN_SECONDS, b""
+        with suppress(Exception):  # too long, too slow, broken, or not decoded
+            body = await inspection.load()
+            if not port.decodes:
+                body = decoded(lines, body)
+        call.notes[BODY_HINT] = vendor_hint(vendors, status, media_type(lines), body)
+    if inspection.ending is not None:
+        note_prefetch(call, inspection.ending)
+    return inspection.response  # type: ignore[no-any-return]
+
+
+async def ask_in_time(port: Port[Any], call: Call, inspection: Inspection) -> bool:
+    """Ask ``retry_if``; False: the deadline came first."""
+    if call.prefetch_result is WHOLE and not port.has_ended(inspection.response):
+        # So that a plain function can read it, and is not called a second time for it.
+        with suppress(Exception):
+            await inspection.load()
+    if call.deadline_at == inf or port.backstop is None:
+        await ask(port, inspection)
+        return True
+    with port.backstop.after(call.deadline_at - port.clock.monotonic() + BACKSTOP):
+        await ask(port, inspection)
+        return True
+    return False
+
+
+async def ask(port: Port[Any], inspection: Inspection) -> None:
+    """Call ``retry_if`` with a copy of the response, and await its result."""
+    await call_retry_if(port, inspection)
+    # A plain function cannot await the body, so its first run ended where it wanted the body. Now
+    # the body is read, and the function is called a second time from its start.
+    if inspection.is_wanted:
+        inspection.is_wanted, inspection.error = False, None
+        try:
+            await inspection.load()
+        except Exception as error:
+            inspection.error = error
+        else:
+            await call_retry_if(port, inspection)
+    # A broken body comes first: the error that retry_if raised for it says nothing new, and
+    # reporting it as a failed hook would blame the user's function for the network.
+    if isinstance(inspection.ending, Exception):
+        inspection.answer = None
+    elif inspection.error is not None:
+        port.settings.events.log().hook_failed("retry_if", inspection.error)
+    else:
+        inspection.answer = checked_result(port.settings, inspection.answer)
+    inspection.error = None  # its traceback holds this frame
+
+
+async def call_retry_if(port: Port[Any], inspection: Inspection) -> None:
+    inspection.answer = None
+    try:
+        assert port.settings.retry_if is not None
+        answer: Any = port.settings.retry_if(inspection.shown())
+        if port.backstop is not None and hasattr(answer, "__await__"):
+            answer = await answer
+        inspection.answer = answer
+    except Exception as error:
+        inspection.error = error
 
 
 def checked_result(settings: Settings, result: object) -> bool | None:
@@ -157,119 +326,3 @@ def checked_result(settings: Settings, result: object) -> bool | None:
         result.close()
     settings.events.log().hook_failed("retry_if", result, "returned")
     return None
-
-
-# By httpx and aiohttp, which show a copy of the response. An *inspection* is the body under the
-# copy: it is read when ``retry_if`` reads it, and not before.
-
-
-def begin_inspection(port: Inspecting[Response], call: Call, response: Response) -> Inspection:
-    """Call ``retry_if`` with a copy of the response; return the inspection under the copy."""
-    sent = sent_request(call)
-    inspection = port.inspection_of(sent, response, call.deadline_at, call.prefetch_result)
-    call_retry_if(port.settings, inspection)
-    return inspection
-
-
-def call_retry_if(settings: Settings, inspection: Inspection) -> None:
-    assert settings.retry_if is not None
-    try:
-        inspection.answer = settings.retry_if(inspection.shown())
-    except Exception as error:
-        inspection.error = error
-
-
-def check_inspection(settings: Settings, inspection: Inspection) -> None:
-    """Check what ``retry_if`` returned; None in its place if it is not to be used."""
-    # A broken body comes first: the error that retry_if raised for it says nothing new, and
-    # reporting it as a failed hook would blame the user's function for the network.
-    if isinstance(inspection.prefetch_result, Exception):
-        inspection.answer = None
-    elif inspection.error is not None:
-        settings.events.log().hook_failed("retry_if", inspection.error)
-        inspection.answer = None
-    else:
-        inspection.answer = checked_result(settings, inspection.answer)
-
-
-def inspection_for_hint(port: Inspecting[Response], call: Call, response: Response) -> Inspection:
-    """Make what reads the body of a failed response, for no longer than draining would take."""
-    sent = sent_request(call)
-    inspection = port.inspection_of(sent, response, call.deadline_at, call.prefetch_result)
-    inspection.patience = DRAIN_SECONDS
-    return inspection
-
-
-def read_body_hint(
-    port: Inspecting[Response], call: Call, inspection: Inspection, body: bytes
-) -> None:
-    """Note a vendor's hint in a body; the body is empty if it could not be read."""
-    from ..core.headers.vendors import vendor_hint  # the policy has loaded it
-
-    note_prefetch(call, inspection.prefetch_result)
-    response, vendors = inspection.response, call.policy.vendors
-    kind = response.headers.get("Content-Type")
-    call.notes[BODY_HINT] = vendor_hint(vendors, port.head_of(response)[0], kind, body)
-
-
-async def inspect(
-    port: Inspecting[Response], call: Call, response: Response
-) -> Response | DeadlineCut:
-    """Call ``retry_if`` with the response, and read a vendor's hint in its body.
-
-    Returns:
-        The response, or DeadlineCut: the deadline ended it.
-    """
-    inspection = call.notes.get(INSPECTION) if not call.history else None  # of a hedged response
-    if is_asked(port.settings, call):
-        if inspection is None:
-            inspection = begin_inspection(port, call, response)
-        else:
-            inspection.prefetch_result = call.prefetch_result
-        backstop = port.backstop
-        if call.deadline_at == inf or backstop is None:
-            await await_result(port, inspection)
-        else:
-            seconds, is_over = call.deadline_at - port.settings.clock.monotonic(), True
-            with backstop.after(seconds + BACKSTOP):
-                await await_result(port, inspection)
-                is_over = False
-            if is_over:
-                return DeadlineCut()
-        note_prefetch(call, inspection.prefetch_result)
-        call.notes[RETRY_IF] = inspection.answer
-    if wants_body_hint(call, port.head_of(response)[0]):
-        inspection, body = inspection_for_hint(port, call, response), b""
-        with suppress(Exception):  # too long, too slow, broken, or not decoded
-            body = await inspection.decoded()
-        read_body_hint(port, call, inspection, body)
-    return response
-
-
-async def await_result(port: Inspecting[Response], inspection: Inspection) -> None:
-    """Await the result of ``retry_if``, or the body that it wants to read."""
-    try:
-        await await_coroutine(port, inspection)
-        # A plain function cannot await the body, so its first run ended where it wanted the body.
-        # Now the body is read, and the function is called a second time from its start.
-        if inspection.is_wanted:
-            inspection.is_wanted, inspection.error = False, None
-            try:
-                await inspection.read()
-            except Exception as error:
-                inspection.error = error
-            else:
-                call_retry_if(port.settings, inspection)
-            await await_coroutine(port, inspection)
-        check_inspection(port.settings, inspection)
-    except BaseException:
-        await port.close_unused(inspection.response)
-        raise
-
-
-async def await_coroutine(port: Inspecting[Response], inspection: Inspection) -> None:
-    try:
-        if port.backstop is not None and hasattr(inspection.answer, "__await__"):
-            inspection.answer = await inspection.answer
-    except Exception as error:
-        inspection.answer, inspection.error = None, error

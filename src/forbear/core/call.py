@@ -95,7 +95,7 @@ IN_FLIGHT = "in flight"
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
 PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
 HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
-RETRY_IF = "retry_if"  # what it returned
+FLAGGED = "flagged"  # by an add-on, whatever the status: True as a failure, False as final
 BODY_HINT = "body hint"  # what the body of the last response asks for
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
@@ -107,7 +107,7 @@ PREPARED_FOR = "prepared for"
 NUMBER = "number"  # identifies the call in events and logs, from the first of them on
 KEPT = "kept"  # the last response, read, while the call is held
 DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
-Prefetched = Literal["whole", "late", "broken"]  # addons/inspection.py
+Prefetched = Literal["whole", "late", "broken"]  # engine/reading.py
 
 
 class Quiet(Protocol):

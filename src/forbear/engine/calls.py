@@ -90,11 +90,6 @@ def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
     call.policy, call.most_attempts = policy, most
 
 
-def inspects(settings: Settings, call: Call) -> bool:
-    """May ``retry_if`` or a vendor's body hint decide on a response?"""
-    return settings.retry_if is not None or bool(call.policy.vendors)
-
-
 def note_first_attempt(call: Call) -> Call:
     """Note a first attempt that was sent before there was a call."""
     call.attempts += 1

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure
     from .port import CommonPort, Port, Response
-    from .reading import Ending
+    from .reading import Ending, Live
 
 
 async def sleep(port: Port[Response], seconds: float, call: Call) -> bool:
@@ -112,16 +112,28 @@ async def read_little(
         return response, [], LATE
     seconds = min(DRAIN_SECONDS, call.deadline_at - port.clock.monotonic())
     live = port.live(sent_request(call), response, SYSTEM_CLOCK.true_monotonic() + seconds)
-    pieces, ending = await read_briefly(live, lambda _, received: received <= DRAIN_BYTES)
-    try:
-        if ending is WHOLE:
+    return await read_part(port, response, live, lambda _, received: received <= DRAIN_BYTES)
+
+
+async def read_part(
+    port: Port[Response], response: Response, live: Live, wants_more: Callable[[bytes, int], bool]
+) -> tuple[Response, list[bytes], Ending | Exception]:
+    """Read what is still to come of a response, as ``read_briefly``, and let the connection go.
+
+    Returns:
+        The response, in which what was read is put back in front of a rest, or of what broke it;
+        what was read; and how that ended.
+    """
+    pieces, ending = await read_briefly(live, wants_more)
+    if ending is WHOLE:
+        try:
             await live.close()  # the connection is free
-        elif ending is LATE:
-            response = port.put_back(response, live, pieces, ending)
-    except Exception as error:
-        ending = error
-    if isinstance(ending, Exception):  # how the body of a failed response ends does not matter
+        except Exception as error:
+            ending = error
+    if isinstance(ending, Exception):
         let_signals_through(ending)
+    if ending is not WHOLE:
+        response = port.put_back(response, live, pieces, ending)
     return response, pieces, ending
 
 

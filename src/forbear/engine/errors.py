@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..core.call import (
     BODY_HINT,
     CUT_BY_SENDER,
+    FLAGGED,
     HINT_LINES,
     IS_REUSED,
     QUOTAS,
     RECORD,
-    RETRY_IF,
     Story,
 )
 from ..core.decide import PLAIN, answered, is_failure
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.headers.fields import Line
-    from .port import Classifier, Inspection, Port, Response
+    from .port import Classifier, Port, Response
 
     Lines = Sequence[Line]
 
@@ -85,7 +85,7 @@ class HedgeFinished(Exception):
         outcome: Any,
         second: Any,
         number: int | None,
-        question: Inspection | None,
+        question: Any,
     ) -> None:
         super().__init__()
         self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
@@ -117,7 +117,7 @@ def classify_response(port: Port[Response], call: Call, response: Response) -> F
     status, lines = port.head_of(response)
     if port.settings.limits.reads_quotas:
         note_quotas(port, call, lines)
-    if status < 400 and not call.notes.get(RETRY_IF) and call.body_error is None:
+    if status < 400 and not call.notes.get(FLAGGED) and call.body_error is None:
         call.status = status
         return None
     known = known_lines(lines)
@@ -144,7 +144,7 @@ def classify_status(
     call.status = status
     if lines:
         call.notes[HINT_LINES] = lines
-    result, hint = call.notes.get(RETRY_IF), call.notes.get(BODY_HINT)
+    result, hint = call.notes.get(FLAGGED), call.notes.get(BODY_HINT)
     if result is False:
         call.barred = Reason.CALLER_SAID_NO
     elif (story is not None or call.context is not None) and (

@@ -17,7 +17,6 @@ from ..errors import RetryRefused
 from .calls import (
     end_attempt,
     ended,
-    inspects,
     not_retried,
     notify_outer_loops,
 )
@@ -195,8 +194,10 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
-            if inspects(settings, call) and not isinstance(outcome, Exception):
-                outcome = await port.inspect(call, outcome)
+            for inspect in settings.inspectors(call.policy):
+                if not isinstance(outcome, Exception):
+                    found: Response | Exception = await inspect(port, call, outcome)
+                    outcome = found
             seconds = settle(call, settings, await classify(port, call, outcome))
             if seconds is None:
                 if isinstance(outcome, Exception):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..core.call import Call, Prefetched, Story
+    from ..core.call import Call, Story
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download, Repeat
     from ..core.outcome import Failure, FailureKind
@@ -148,7 +148,10 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     Attributes:
         backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
+        decodes: The library undoes content codings while it reads a body.
     """
+
+    decodes: bool
 
     @property
     def clock(self) -> Clock: ...
@@ -174,13 +177,6 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     async def received(self, call: Call, response: Response) -> Response:
         """Read a small body, or the one that the client itself would read; note how that ended."""
-        ...
-
-    async def inspect(self, call: Call, response: Response) -> Response | Exception:
-        """Call ``retry_if``, read a vendor's hint; return the response, or what replaces it.
-
-        An error, if the deadline ended it.
-        """
         ...
 
     async def close_idle(self, call: Call, error: Exception) -> None:
@@ -248,6 +244,10 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """The response with this body, which holds no connection; None: with its head alone."""
         ...
 
+    def shown(self, response: Response, request: Any, source: Bytes) -> Response:
+        """A copy whose body comes from this source; the response itself, if the copy needs none."""
+        ...
+
     def surround(
         self, request: Any, response: Response, make: Callable[[Bytes], Bytes]
     ) -> Response:
@@ -285,29 +285,4 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     def source_of_rest(self, response: Response) -> Bytes:
         """What a response that continues it gives; nobody else holds that one."""
-        ...
-
-
-class Inspection(Protocol):
-    """The body under a copy of a response; what is awaited, an asynchronous one has."""
-
-    response: Any
-    answer: Any  # what ``retry_if`` returned
-    error: Exception | None  # what it raised
-    is_wanted: bool  # it inspected a body that could only have been awaited
-    patience: float  # seconds for which the body is read at most
-    prefetch_result: Prefetched | Exception | None
-
-    def shown(self) -> Any: ...
-    async def read(self) -> object: ...
-    async def decoded(self) -> bytes: ...
-
-
-class Inspecting(Port[Response], Protocol[Response]):
-    """A port whose library can show a copy of a response to ``retry_if``."""
-
-    def inspection_of(
-        self, request: Any, response: Response, deadline_at: float, prefetched: Prefetched | None
-    ) -> Inspection:
-        """The inspection of a response, whose body was prefetched with this result."""
         ...

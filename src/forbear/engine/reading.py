@@ -48,9 +48,13 @@ class Live(Source, Protocol):
 
     Attributes:
         ends_at: Each read ends by this instant of the system's clock, or infinity.
+        can_wait: A body that pauses stays intact.
     """
 
     ends_at: float
+
+    @property
+    def can_wait(self) -> bool: ...
 
     async def has_more(self) -> bool:
         """Wait until the body can be read on; False: the time is over, and the body is intact.

@@ -54,6 +54,7 @@ ADDONS = {
     "stop_outer_retries": "addons.stop_outer",
     "resume": "addons.resume",
 }
+BODY_HINTS = "retry_if"  # whose module reads the hints of a policy's vendors too
 DEFAULTS: dict[str, object] = {
     **dict.fromkeys(ADDONS),
     "gate": ...,  # one of the transport's own
@@ -131,7 +132,7 @@ class Settings:
         finishers: Options whose add-ons go around a body that is handed over.
         special: An option of this transport affects every first attempt.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
-        inspects_responses: ``retry_if`` or a vendor's body hint may decide.
+        asks: An add-on reads each response: what looks like a success may be none.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         first_lines: Functions of add-ons that return header lines for all attempts of a call.
         attempt_lines: Functions of add-ons that return header lines for one attempt alone.
@@ -192,12 +193,14 @@ class Settings:
         if given["gate"] is ...:
             given["gate"] = RetryGate()
         asked = [(addon(option), given[option]) for option in asked_for(given)]
-        self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
 
         def of_addons(name: str) -> list[Any]:
             found = ((getattr(module, name, None), value) for module, value in asked)
             return [partial(function, value) for function, value in found if function]
 
+        self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
+        self._inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
+        self.asks = bool(self.judges or self._inspectors)
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
         self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
         self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
@@ -212,7 +215,6 @@ class Settings:
             self.events.log().show(self.limits, self.sleeper, self.clock)
         for limit in self.limits.listed:
             limit.events = self.events
-        self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.rewrites or self.attempt_lines or self.hedge)
         self.wants_ends = self.events.wants_ends
@@ -220,8 +222,7 @@ class Settings:
         self.special = (
             self.policy.total_timeout is not None
             or self.policy.attempt_timeout is not None
-            or self.retry_if is not None
-            or self.event_streams is not None
+            or self.asks
             or bool(self.first_lines)
         )
 
@@ -233,10 +234,12 @@ class Settings:
         """
         if self.special or not self.sends_alike or self.limits.moves_calls:
             import_module("forbear.engine.prepare")
-        if self.inspects_responses:
-            import_module(f"{adapter}.inspection")
-        if self.event_streams is not None:
+        if self.judges or self.inspectors(self.policy):
             import_module(f"{adapter}.bodies")
+
+    def inspectors(self, policy: RetryPolicy) -> list[Any]:
+        """Functions of add-ons that read of a response what decides on it, once it was received."""
+        return [addon(BODY_HINTS).inspect] if policy.vendors else self._inspectors
 
 
 def load_all() -> None:

@@ -44,6 +44,8 @@ class Live:
             not held, since it holds this.
     """
 
+    can_wait = True
+
     def __init__(
         self, backstop: Backstop, response: ClientResponse, ends_at: float = inf, *,
         is_rest: bool = False,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractCookieJar
     from aiohttp.client_proto import ResponseHandler
 
-    from ...core.call import Call, Prefetched, Story
+    from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
-    from .inspection import Inspection
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
@@ -55,6 +54,7 @@ class AiohttpPort:
     """The port of one middleware."""
 
     body_name = "_body"
+    decodes = True
 
     def __init__(
         self, settings: Settings, circuit_open_error: type[CircuitOpenError],
@@ -234,20 +234,6 @@ class AiohttpPort:
 
     # After each attempt.
 
-    def inspection_of(
-        self, request: ClientRequest, response: ClientResponse, deadline_at: float,
-        prefetched: Prefetched | None,
-    ) -> Inspection:  # fmt: skip
-        from .inspection import Inspection
-
-        ends_at = SYSTEM_CLOCK.true_monotonic() + deadline_at - self.clock.monotonic()
-        return Inspection(self, response, ends_at, prefetched)
-
-    async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
-        from ...addons.inspection import inspect  # the option has loaded it
-
-        return await inspect(self, call, response)
-
     def head_of(self, response: ClientResponse) -> tuple[int, Sequence[Line]]:
         return response.status, response.raw_headers
 
@@ -358,6 +344,15 @@ class AiohttpPort:
             response.content = aiohttp.streams.EMPTY_PAYLOAD
             return response
         return self.put_back(response, self.live(None, response), pieces, WHOLE)
+
+    def shown(self, response: ClientResponse, request: object, source: Bytes) -> ClientResponse:
+        from .bodies import Replaced
+
+        copy: Any = object.__new__(type(response))
+        copy.__dict__ = vars(response).copy()
+        copy.content = Replaced(response.content, source)
+        copy._connection = copy._writer = None  # the caller's
+        return copy  # type: ignore[no-any-return]
 
     def surround(
         self, request: object, response: ClientResponse, make: Callable[[Bytes], Bytes]

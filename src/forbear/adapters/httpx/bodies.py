@@ -44,6 +44,11 @@ class Replaced:
     def __init__(self, port: HttpxPort, source: Source) -> None:
         self._module, self.stream = port.library.module, source
 
+    def here(self) -> Any:
+        """The body as bytes, without a wait."""
+        source: Any = self.stream
+        return self._module.ByteStream(source.read_now())
+
     def __iter__(self) -> Self:
         return self
 
@@ -73,6 +78,20 @@ class Replaced:
 
     async def aclose(self) -> None:
         await self.stream.close()
+
+
+class Shown:
+    """The part of a copy of a response that is not the library's: its body is read when wanted."""
+
+    stream: Any
+    is_stream_consumed: bool
+
+    def read(self) -> bytes:
+        if not self.is_stream_consumed:
+            self.stream = self.stream.here()
+        return super().read()  # type: ignore[misc, no-any-return]
+
+    content = property(read)
 
 
 def has_arrived(port: HttpxPort, response: Response) -> bool:

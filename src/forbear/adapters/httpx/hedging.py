@@ -20,8 +20,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...addons.hedge import MOST_TIMES, HedgeNotes, having, refusal_of_hedge, take_for_hedge
-from ...addons.inspection import INSPECTION, await_result, call_retry_if
-from ...core.call import IN_FLIGHT, NUMBER, ORDER, RETRY_IF, SETTING, STORY, Attempt
+from ...addons.inspection import INSPECTION, Inspection, ask
+from ...core.call import FLAGGED, IN_FLIGHT, NUMBER, ORDER, SETTING, STORY, Attempt
 from ...core.decide import is_failure
 from ...core.request import KEY_LINES
 from ...engine.alarms import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ...addons.hedge import Hedge, Times
     from ...core.call import Call
     from ...core.outcome import Failure
-    from ...engine.port import Inspection
     from .types import HttpxPort
 
 STOPS = frozenset({429, 503})  # the origin is overloaded already
@@ -136,14 +135,13 @@ class HedgedCall:
         port, call = self.hedging.port, self.call
         question = None
         if inspects and port.settings.retry_if is not None:
-            question = port.inspection_of(request, response, call.deadline_at, None)
-            call_retry_if(port.settings, question)
-            await await_result(port, question)
-            if isinstance(question.prefetch_result, Exception):
-                return port.classify_exception(call, question.prefetch_result), question
-            call.notes[RETRY_IF] = question.answer
+            question = Inspection(port, call, request, response)
+            await ask(port, question)
+            if isinstance(question.ending, Exception):
+                return port.classify_exception(call, question.ending), question
+            call.notes[FLAGGED] = question.answer
         failure: Failure | None = classify_response(port, call, response)
-        call.notes.pop(RETRY_IF, None)
+        call.notes.pop(FLAGGED, None)
         return failure, question
 
     def is_accepted(self, failure: Failure | None) -> bool:

@@ -27,7 +27,7 @@ from ...engine.errors import ConsumedBody
 from ...engine.loop import run
 from ...engine.reading import DRAIN_BYTES, WHOLE, note_prefetch
 from ...engine.settings import OFF
-from .bodies import Replaced, has_arrived, prefetch_body, read_whole
+from .bodies import Replaced, Shown, prefetch_body
 from .errors import classify, is_inside, own_error
 from .reading import (
     UNKNOWN,
@@ -46,14 +46,13 @@ if TYPE_CHECKING:
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Prefetched, Story
+    from ...core.call import Story
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download, Repeat
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
-    from ...engine.port import Inspection
     from ...engine.reading import Ending, Live, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
@@ -98,6 +97,7 @@ class HttpxPort:
     """
 
     body_name = "stream"
+    decodes = False
     _has_warned = False  # of httpx-retries
 
     kinds: Kinds
@@ -108,8 +108,7 @@ class HttpxPort:
         self.reads_quotas = settings.limits.reads_quotas
         self.special, self.is_plain = settings.special, settings.is_plain
         self.shared = settings.limits.shared
-        # What looks like a success may be flagged, or be a stream whose first event is an error.
-        self.asks = settings.retry_if is not None or settings.event_streams is not None
+        self.asks = settings.asks
         self.clock = settings.clock
         self.library = library
         self.inner = inner
@@ -331,25 +330,6 @@ class HttpxPort:
             origin, status = origin_of_url(request.url), response.status_code
             note_success(settings, request.method, origin, status, started_at)
 
-    def inspection_of(
-        self,
-        request: Request,
-        response: Response,
-        deadline_at: float,
-        prefetched: Prefetched | None,
-    ) -> Inspection:
-        from .inspection import Inspection  # the option has loaded it
-
-        return Inspection(self, request, response, deadline_at, prefetched)
-
-    async def inspect(self, call: Call, response: Response) -> Response | Exception:
-        from ...addons.inspection import inspect  # the option has loaded it
-
-        if call.prefetch_result is WHOLE and has_arrived(self, response):
-            # So that a plain function can read it, and is not called a second time for it.
-            await read_whole(self, sent_request(call), response)
-        return await inspect(self, call, response)
-
     # After each attempt.
 
     def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
@@ -407,6 +387,12 @@ class HttpxPort:
         """The source of a response to a request, as that was sent."""
         return self.kinds.live(self, request, response, ends_at)
 
+    def shown(self, response: Response, request: Request, source: Source) -> Response:
+        copy: Any = object.__new__(self.library.made(Shown, "Response"))
+        copy.__dict__ = vars(response).copy()  # in half the time of an update
+        copy.stream, copy.request = self.replaced(self, source), request
+        return copy  # type: ignore[no-any-return]
+
     def surround(
         self, request: Request, response: Response, make: Callable[[Source], Source]
     ) -> Response:
@@ -426,7 +412,8 @@ class HttpxPort:
         return response  # type: ignore[no-any-return]
 
     def pieces_of(self, response: Any) -> list[bytes]:
-        return list(response.stream.stream.pieces)
+        stream = response.stream
+        return list(stream.stream.pieces if type(stream) is self.replaced else stream)
 
     def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
         response.stream = self.byte_stream(b"".join(pieces or ()))

@@ -126,8 +126,8 @@ class LiveBody:
         left = inf if self.ends_at == inf else self.ends_at - SYSTEM_CLOCK.true_monotonic()
         return left if self._timeouts is None else min(left, self._timeouts.left())
 
+    @property
     def can_wait(self) -> bool:
-        """Does a body that pauses stay intact?"""
         return self._wire is not None and self._unread() is not None
 
     def _unread(self) -> bytes | None:
@@ -249,14 +249,19 @@ class AsyncLive(LiveBody):
     """The source of an asynchronous response."""
 
     _chunks: AsyncIterator[bytes] | None
+    _is_lost = False  # a read was given up: the stream would seem to end here
 
     async def _next(self) -> bytes:
+        if self._is_lost:
+            raise self._port.stream_error("the reading of the body was given up")
         if self._chunks is None:
             self._chunks = aiter(self.stream)
-        async for chunk in self._chunks:
-            if chunk:
-                return chunk
-        return b""
+        self._is_lost, found = True, b""
+        async for found in self._chunks:
+            if found:
+                break
+        self._is_lost = False
+        return found
 
     async def _next_in_time(self, seconds: float) -> bytes:
         import anyio

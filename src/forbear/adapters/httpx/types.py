@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from httpx import ByteStream, Request, Response
+from httpx import ByteStream, Response
 
-from ...engine.port import Inspecting
-from ...engine.reading import Live
+from ...engine.port import Port
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from ...core.call import Call
-
-
-class LiveBody(Live, Protocol):
-    """The source of a response (reading.py)."""
-
-    def can_wait(self) -> bool: ...
 
 
 class Library(Protocol):
@@ -36,7 +29,7 @@ class Kinds(Protocol):
     def is_async(self) -> bool: ...
 
 
-class HttpxPort(Inspecting[Response], Protocol):
+class HttpxPort(Port[Response], Protocol):
     """The port of one transport, of either flavour (port.py)."""
 
     inner: Any
@@ -49,7 +42,5 @@ class HttpxPort(Inspecting[Response], Protocol):
     def kinds(self) -> Kinds: ...
     @property
     def library(self) -> Library: ...
-    def live(self, request: Request, response: Response, ends_at: float = ...) -> LiveBody: ...
     def stream_of(self, kind: type) -> Any: ...
-    def was_begun(self, stream: Any) -> bool: ...
     def idle_at(self, call: Call) -> tuple[Any, object]: ...

@@ -40,6 +40,8 @@ class Live:
         late: Makes the error for a read that this instant ends; None: the library's read timeout.
     """
 
+    can_wait = True
+
     def __init__(
         self, raw: HTTPResponse, ends_at: float = inf, late: Callable[[], Exception] | None = None
     ) -> None:

@@ -66,6 +66,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
+    decodes = False
     backstop = None
 
     if TYPE_CHECKING:
@@ -112,8 +113,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.special = settings.special
-        # What looks like a success may be flagged, or be a stream whose first event is an error.
-        self.asks = settings.retry_if is not None or settings.event_streams is not None
+        self.asks = settings.asks
         self.is_plain = settings.is_plain
         self.shared = settings.limits.shared
 
@@ -251,16 +251,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         if isinstance(raw, HTTPResponse):
             close(raw)
         response.close()
-
-    async def inspect(self, call: Call, response: AnyResponse) -> AnyResponse:
-        """Let ``retry_if`` inspect a response, and read a vendor's hint in its body.
-
-        Returns:
-            The response, with the body that was read put back.
-        """
-        from .inspection import inspect  # the option has loaded it
-
-        return inspect(self, call, response)
 
     # Bodies.
 
@@ -419,14 +409,21 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return self.stand_in(response, put_back(self.raw_of(response), pieces, ending))
 
     def pieces_of(self, response: AnyResponse) -> list[bytes]:
-        source: Any = self.raw_of(response).file.source  # type: ignore[attr-defined]
-        return list(source.pieces)
+        file: Any = getattr(self.raw_of(response), "file", None)
+        return [] if file is None else list(file.source.pieces)
 
     def with_body(self, response: AnyResponse, pieces: list[bytes] | None) -> AnyResponse:
         from .bodies import Replaced
 
         raw = Replaced(self.raw_of(response), PutBack(pieces or (), Nothing()))
         return self.stand_in(response, raw)
+
+    def shown(self, response: AnyResponse, request: object, source: Source) -> AnyResponse:
+        if self.has_ended(response):
+            return response
+        from .bodies import Replaced
+
+        return self.copy_of(response, Replaced(self.raw_of(response), source, is_copy=True))
 
     def surround(
         self, request: object, response: AnyResponse, make: Callable[[Source], Source]
