@@ -34,8 +34,8 @@ def retries_above(lines: Iterable[Line]) -> int:
 def outer_loop(lines: Iterable[Line]) -> tuple[str, str] | None:
     """Return the header by which an SDK above announces a retry, and the SDK's off switch."""
     found = collect(lines, _SWITCHED)
-    announced = (name for name in found if any(map(COUNTERS[name], found[name])))
-    return next(((name, SWITCHES[name]) for name in announced), None)
+    retried = (name for name in found if any(map(COUNTERS[name], found[name])))
+    return next(((name, SWITCHES[name]) for name in retried), None)
 
 
 def _count(value: str) -> int:
