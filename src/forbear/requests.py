@@ -19,16 +19,12 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, 
 from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3.util import Retry
 
-from .adapters.urllib3.deadlines import LARGE, keep_deadlines
+from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
-from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting
-from .engine.calls import call_after_first, call_of, note_success
-from .engine.current import CURRENT
-from .engine.driver import watched
 from .engine.frames import warn
-from .engine.settings import DEFAULT_POLICY, OFF, Settings, options_of_client
+from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -51,7 +47,6 @@ __all__ = [
 
 Predicate = Callable[[requests.Response], bool | None]
 AnySession = TypeVar("AnySession", bound=requests.Session)
-current = CURRENT.get
 
 
 class CircuitOpenError(CircuitOpen, requests.RequestException):
@@ -129,7 +124,8 @@ class RetryAdapter(BaseAdapter):
     def _connect(self) -> None:
         """Make what does not pickle."""
         settings = Settings("RetryAdapter", *self.given)
-        self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded, self)
+        self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded)
+        self.port.adapter = self
         for manager in (
             getattr(self.inner, "poolmanager", None),
             *getattr(self.inner, "proxy_manager", {}).values(),
@@ -160,58 +156,8 @@ class RetryAdapter(BaseAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         """Send a prepared request; retry it where that is allowed and useful. As HTTPAdapter's."""
-        port = self.port
-        started_at = port.clock.monotonic()
-        scope = current()
         source = request, stream, timeout, verify, cert, proxies
-        view: Any = None
-        outgoing = None
-        if (
-            port.special
-            or (scope is not None and not scope.asks_nothing)
-            or type(request.body) not in PLAIN
-        ):
-            view, outgoing = port.prepare(source, started_at, scope)
-        if not port.shared.quiet or (
-            outgoing is not None and (port.asks or outgoing.policy is OFF)
-        ):
-            return port.run(call_of(port, source, outgoing, started_at, scope))
-        response: requests.Response | None = None
-        held: list[requests.Response | Exception | None] | None = None
-        try:
-            try:
-                if outgoing is None:
-                    response = self.send_once(request, stream, timeout, verify, cert, proxies)
-                else:
-                    response = port.sent(view, outgoing, outgoing.request)
-                    if response.status_code < 300:
-                        response = port.bound_first(
-                            response, source, view, outgoing, started_at, scope
-                        )
-                if response.status_code < 300 and (
-                    stream
-                    or (
-                        (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
-                        and (response.content or not port.is_empty_stream(response, request.method))
-                    )
-                ):
-                    if stream:
-                        begin = partial(call_after_first, port, source, outgoing, started_at, scope)
-                        response = watched(port, None, response, begin)
-                    if not (port.is_plain and port.shared.quiet):
-                        origin, status = origin_at(request.url), response.status_code
-                        method = request.method or "GET"
-                        note_success(port.settings, method, origin, status, started_at)
-                    return response
-                held = [response]
-            except Exception as error:
-                port.close(response)
-                held = [error]
-            response = None  # so that only the call holds it while it waits
-            return port.take_over(source, outgoing, started_at, scope, held)
-        except BaseException:
-            port.close(held.pop() if held and response is None else response)
-            raise
+        return self.port.fetch(source, request.body, stream, partial(self.send_once, *source))
 
     def send_once(
         self, request: requests.PreparedRequest, stream: bool, timeout: Timeouts,

@@ -20,14 +20,11 @@ from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from .adapters.urllib3.deadlines import LARGE, DeadlinePool
+from .adapters.urllib3.deadlines import DeadlinePool
 from .adapters.urllib3.errors import classify
-from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
-from .adapters.urllib3.request import PLAIN, origin_at
-from .engine.calls import call_after_first, call_of, note_success
-from .engine.current import CURRENT
-from .engine.driver import watched
-from .engine.settings import DEFAULT_POLICY, OFF, Settings
+from .adapters.urllib3.pool import PoolPort, warn_of_retries
+from .adapters.urllib3.request import PLAIN
+from .engine.settings import DEFAULT_POLICY, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -51,7 +48,6 @@ __all__ = [
     "classify",
 ]
 
-current = CURRENT.get
 if not TYPE_CHECKING:
     Pool = object  # what the part below is combined with
 
@@ -87,7 +83,6 @@ class RetryingPool(Pool):
     ) -> BaseHTTPResponse:
         """Do the same as ``HTTPConnectionPool.urlopen``; ``Retry(total=False)`` sends once."""
         port = self.retry_port
-        started_at = port.clock.monotonic()
         if body is None and "body_pos" in named:
             named["body_pos"] = None  # after a 303; urllib3 before 2.8 forgets to
         default, redirects = port.latest
@@ -99,61 +94,10 @@ class RetryingPool(Pool):
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
-        scope = current()
         source = self, method, url, body, headers, preload, named
-        view: Any = None
-        outgoing = None
-        if (
-            redirects.total is False
-            or port.special
-            or (scope is not None and not scope.asks_nothing)
-            or type(body) not in PLAIN
-        ):
-            setting = False if redirects.total is False else None
-            view, outgoing = port.prepare(source, started_at, scope, setting)
-        if not port.shared.quiet or (
-            outgoing is not None and (port.asks or outgoing.policy is OFF)
-        ):
-            return port.run(call_of(port, source, outgoing, started_at, scope))
-        response: Any = None
-        held: list[urllib3.HTTPResponse | Exception | None] | None = None
-        try:
-            try:
-                if outgoing is None:
-                    response = super().urlopen(method, url, body, headers, **named)
-                else:
-                    response = port.sent(view, outgoing, outgoing.request)
-                    if response.status < 300:
-                        response = port.bound_first(
-                            response, source, view, outgoing, started_at, scope
-                        )
-                if response.status < 300 and (
-                    not preload
-                    or (
-                        (response.length_remaining or 0) <= LARGE
-                        and (response.data or not port.is_empty_stream(response, method))
-                    )
-                ):
-                    if preload:
-                        response.release_conn()
-                    else:
-                        begin = partial(call_after_first, port, source, outgoing, started_at, scope)
-                        response = watched(port, None, response, begin)
-                    if not (port.is_plain and port.shared.quiet):
-                        origin, status = origin_at(url, self), response.status
-                        note_success(port.settings, method.upper(), origin, status, started_at)
-                    return response  # type: ignore[no-any-return]
-                held = [response]
-            except Exception as error:
-                held = [error]
-                if response is not None:
-                    request = PoolRequest(self, method, url, body, headers, preload, named)
-                    held[0] = port.load_error(request, response, error)
-            response = None  # so that only the call holds it while it waits
-            return port.take_over(source, outgoing, started_at, scope, held)
-        except BaseException:
-            port.close(held.pop() if held and response is None else response)
-            raise
+        send: Any = partial(super().urlopen, method, url, body, headers, **named)
+        setting = False if redirects.total is False else None
+        return port.fetch(source, body, not preload, send, setting)
 
     def send_once(self, *arguments: Any, **named: Any) -> urllib3.HTTPResponse:
         """Send once, as urllib3 does."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...core.call import Call
-    from ...engine.settings import Settings
-    from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
     from .port import Phases
     from .types import Limited
@@ -76,6 +74,9 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
     """
 
     manager: Any = None
+    _has_warned = False
+    # Most calls give no Retry: the one that was made for the default of their pool.
+    latest: tuple[object, Any] = (..., None)
     status_of = staticmethod(attrgetter("status"))
     body_of = staticmethod(attrgetter("data"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
@@ -83,17 +84,6 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
     @staticmethod
     def raw_of(response: HTTPResponse) -> HTTPResponse:
         return response
-
-    def __init__(
-        self,
-        settings: Settings,
-        circuit_open_error: type[CircuitOpenError],
-        deadline_exceeded: type[DeadlineExceeded],
-    ) -> None:
-        super().__init__(settings, circuit_open_error, deadline_exceeded)
-        self._has_warned = False
-        # Most calls give no Retry: the one that was made for the default of their pool.
-        self.latest: tuple[object, Any] = (..., None)
 
     def view_of(self, source: Any) -> Urllib3Request:
         request = PoolRequest(*source)
@@ -158,7 +148,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
             return send(*parts, **named)  # type: ignore[no-any-return]
         return self.under_deadline(limits, send, *parts, **named)
 
-    def load(self, request: PoolRequest, response: HTTPResponse) -> None:
+    def load(self, request: Any, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released."""
         try:
             _ = response.data
@@ -168,11 +158,13 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
         response.release_conn()
 
     def load_error(
-        self, request: PoolRequest, response: HTTPResponse, error: AnyError
+        self, request: Any, response: HTTPResponse, error: AnyError
     ) -> AnyError | Exception:
         """Close the response; return what urllib3 would have raised, mostly a MaxRetryError."""
         response.close()
         response.release_conn()
+        if type(request) is tuple:  # of a first attempt: the parts of one
+            request = PoolRequest(*request)
         retries = request.named["retries"]
         if retries and isinstance(error, READ_ERRORS) and not isinstance(error, ForbearError):
             try:

@@ -18,15 +18,17 @@ from ...core.call import RECORD, SENDS, Rest
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...engine.bodies import PutBack
-from ...engine.calls import call_after_first, call_of
+from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.driver import discard, hand_over
+from ...engine.current import CURRENT
+from ...engine.driver import discard, hand_over, watched
 from ...engine.errors import EARLY, ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, Nothing
-from ...engine.settings import addon
+from ...engine.settings import OFF, addon
 from .deadlines import (
     HERE,
+    LARGE,
     close,
     close_idle,
     has_arrived,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
 AnyRequest = TypeVar("AnyRequest", bound="EitherRequest")
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
+current = CURRENT.get
 LEAST = 0.001  # seconds; urllib3 refuses 0
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
@@ -119,22 +122,53 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
 
     # A call begins.
 
-    def take_over(
-        self,
-        source: object,
-        outgoing: Outgoing | None,
-        started_at: float,
-        context: CallContext | None,
-        held: list[Any],
-    ) -> AnyResponse:
-        """Continue where the fast path ends.
+    def fetch(
+        self, source: Any, body: object, streams: bool, send: Callable[[], AnyResponse],
+        setting: object = None,
+    ) -> AnyResponse:  # fmt: skip
+        """Send a request; retry it where that is allowed and useful.
 
-        ``held`` has the outcome of the first attempt. It is taken out, so that the caller's frame
-        does not keep it alive while the call waits.
+        The fast path: a response below 300 whose body is whole, or the caller's to read, is handed
+        over without there having been a call. ``send`` sends the request as it is.
         """
-        call = call_after_first(self, source, outgoing, started_at, context)
+        started_at, context = self.clock.monotonic(), current()
+        view: Any = None
+        call = outgoing = None
+        if (
+            setting is not None
+            or self.special
+            or (context is not None and not context.asks_nothing)
+            or type(body) not in PLAIN
+        ):
+            view, outgoing = self.prepare(source, started_at, context, setting)
+        if not self.shared.quiet or (
+            outgoing is not None and (self.asks or outgoing.policy is OFF)
+        ):
+            return self.run(call_of(self, source, outgoing, started_at, context))
+        begin = partial(call_after_first, self, source, outgoing, started_at, context)
+        live: Any = None
         try:
-            call.live, held[0] = held[0], None
+            try:
+                live = send() if outgoing is None else self.sent(view, outgoing, outgoing.request)
+                status = self.status_of(live)
+                if status < 300:
+                    if outgoing is not None:
+                        forget_own_lines(outgoing)
+                        live = self.free(view, outgoing, context, begin, live)
+                    if streams:
+                        live = watched(self, None, live, begin)
+                    if streams or self.load_small(source, live):
+                        if not (self.is_plain and self.shared.quiet):
+                            view = self.view_of(source)
+                            note_success(
+                                self.settings, view.method, view.origin, status, started_at
+                            )
+                        return live  # type: ignore[no-any-return]
+            except Exception as error:
+                self.close(live)
+                live = error
+            call = begin()
+            call.live, live = live, None  # so that only the call holds it while it waits
             if isinstance(call.live, ConsumedBody):
                 call.live = self.consumed(call, call.live)
             if not isinstance(call.live, Exception):
@@ -144,8 +178,17 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
                     call.live = error
             return self.run(call)
         except BaseException:
-            self.close(call.live)
+            self.close(live if call is None else call.live)
             raise
+
+    def load_small(self, source: Any, response: AnyResponse) -> bool:
+        """Read the body of a first response, unless it is large, or a stream without an event."""
+        if (getattr(self.raw_of(response), "length_remaining", None) or 0) > LARGE:
+            return False
+        self.load(source, response)
+        return bool(self.body_of(response)) or not self.is_empty_stream(
+            response, self.view_of(source).method
+        )
 
     def prepare(
         self, source: Any, started_at: float, context: CallContext | None, setting: object = None
@@ -167,20 +210,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             raise too_late(self, call_of(self, source, outgoing, started_at, context))
         view.guard = outgoing.guard
         return view, outgoing
-
-    def bound_first(
-        self, response: AnyResponse, source: object, view: Urllib3Request, outgoing: Outgoing,
-        started_at: float, context: CallContext | None,
-    ) -> AnyResponse:  # fmt: skip
-        """Bound the reading of a first response that was accepted."""
-        if outgoing.own_names:
-            forget_own_lines(outgoing)
-        if not self.is_bounded(outgoing):
-            return response
-        if not view.streams:
-            return self.in_time(outgoing, response)
-        begin = partial(call_after_first, self, source, outgoing, started_at, context)
-        return self.free(view, context, begin, response)
 
     def bound(self, outgoing: Outgoing) -> None:
         """Nothing: ``transmit`` reads the limits of what it sends."""
@@ -271,14 +300,17 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         finally:
             HERE.ends_at = before
 
-    def in_time(self, limits: Limited, response: AnyResponse) -> AnyResponse:
-        """End the reading of a body at the deadline."""
-        raw, left = self.raw_of(response), self.left(limits)
+    def in_time(
+        self, response: AnyResponse, left: float | None,
+        late: Callable[[], Exception] | None = None,
+    ) -> AnyResponse:  # fmt: skip
+        """End the reading of a body after that many seconds; ``late`` is as of ``Live``."""
+        raw = self.raw_of(response)
         if left is None or not isinstance(raw, HTTPResponse) or raw.closed or has_arrived(raw):
             return response
         from .bodies import within
 
-        return self.stand_in(response, within(raw, left))
+        return self.stand_in(response, within(raw, left, late))
 
     def loads(self, call: Call, response: AnyResponse) -> bool:
         """Is the body to be read inside the attempt?"""
@@ -297,7 +329,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         """Read the body, if that is part of the attempt."""
         if not self.loads(call, response):
             return response
-        response = self.in_time(call, response)
+        response = self.in_time(response, self.left(call))
         raw = self.raw_of(response)
         if call.history and getattr(raw, "length_remaining", 0) is None and not raw.chunked:
             self.check_head(response)
@@ -346,30 +378,28 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return self.with_raw(response, raw)
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
-        view = viewed(call)
-        if not view.streams:
-            return self.in_time(call, response)
-        if not (self.is_bounded(call) or call.rest is not None):
-            return response
-        return self.free(view, call.context, lambda: call, response)
+        return self.free(viewed(call), call, call.context, lambda: call, response)
 
     def free(
-        self, view: Urllib3Request, context: CallContext | None, begin: Callable[[], Call],
-        response: AnyResponse,
+        self, view: Urllib3Request, limits: Limited, context: CallContext | None,
+        begin: Callable[[], Call], response: AnyResponse,
     ) -> AnyResponse:  # fmt: skip
         """Do as ``free_to_caller``; ``begin`` returns the call."""
-        raw = self.raw_of(response)
-        read_freely(raw, self.phases_of(view)[2])
+        if not self.is_bounded(limits):
+            return response
+        if not view.streams:
+            return self.in_time(response, self.left(limits))
+        read_freely(self.raw_of(response), self.phases_of(view)[2])
         if context is None or not context.has_deadline():
             return response
-        if not isinstance(raw, HTTPResponse) or raw.closed:
-            return response
-        from ...engine.refusals import body_is_late
-        from .bodies import within
+
+        def late() -> Exception:
+            from ...engine.refusals import body_is_late
+
+            return body_is_late(self, begin())
 
         now = self.clock.monotonic()
-        left = max(context.deadline_on(self.clock, now) - now, LEAST)
-        return self.stand_in(response, within(raw, left, lambda: body_is_late(self, begin())))
+        return self.in_time(response, max(context.deadline_on(self.clock, now) - now, LEAST), late)
 
     def live(self, request: object, response: AnyResponse, ends_at: float = inf) -> Live:
         from .live import live_of  # loaded with the first body that is read by us

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
     from ...core.call import Call
-    from ...engine.settings import Settings
-    from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Body
     from .port import Phases
     from .types import Limited
@@ -47,16 +45,8 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     body_of = staticmethod(attrgetter("content"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 
-    def __init__(
-        self,
-        settings: Settings,
-        circuit_open_error: type[CircuitOpenError],
-        deadline_exceeded: type[DeadlineExceeded],
-        adapter: Any,
-    ) -> None:
-        super().__init__(settings, circuit_open_error, deadline_exceeded)
-        self.adapter = adapter
-        self.session: ref[requests.Session] | None = None  # that it was mounted in, if known
+    adapter: Any  # which sends once
+    session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
     def view_of(self, source: Source) -> Urllib3Request:
         request, streams, *arguments = source

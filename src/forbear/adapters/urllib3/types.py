@@ -1,20 +1,13 @@
-"""Types: the port of requests and urllib3, as the parts see it that are loaded late."""
+"""Types: what the port of requests and urllib3 asks of their objects."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
-
-from urllib3 import HTTPResponse
-
-from ...engine.port import Port
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import MutableMapping
 
-    from ...core.call import Call
     from ...core.policy import RetryPolicy
-
-    AnyPort: TypeAlias = "Urllib3Port[Any]"
 
 
 class EitherRequest(Protocol):
@@ -36,9 +29,6 @@ class EitherResponse(Protocol):
     def close(self) -> None: ...
 
 
-AnyResponse = TypeVar("AnyResponse", bound=EitherResponse)
-
-
 class Limited(Protocol):
     """A call, or what is sent before there is one: what bounds an attempt in time."""
 
@@ -46,17 +36,3 @@ class Limited(Protocol):
     def deadline_at(self) -> float: ...
     @property
     def policy(self) -> RetryPolicy: ...
-
-
-class Urllib3Port(Port[AnyResponse], Protocol[AnyResponse]):
-    """The port that requests and urllib3 share (port.py)."""
-
-    @property
-    def status_of(self) -> Callable[[AnyResponse], int]: ...
-    @property
-    def raw_of(self) -> Callable[[AnyResponse], HTTPResponse]: ...
-    def load(self, request: Any, response: AnyResponse) -> None: ...
-    def loads(self, call: Call, response: AnyResponse) -> bool: ...
-    def left(self, limits: Limited) -> float | None: ...
-    def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-    def in_time(self, limits: Limited, response: AnyResponse) -> AnyResponse: ...
