@@ -1,7 +1,6 @@
 """Conversion: a Retry of urllib3 or httpx-retries as a policy; the oracles are their own loops."""
 
 import contextlib
-import inspect
 import pickle
 import random
 import time
@@ -17,7 +16,6 @@ from urllib3 import exceptions as errors
 
 import forbear.urllib3
 from forbear import FailureKind, RetryPolicy
-from forbear.core import migration
 from forbear.core.outcome import RETRYABLE_KINDS
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
@@ -78,19 +76,14 @@ def test_what_a_retry_of_urllib3_means_for_each_field() -> None:
     assert [converted(number).max_attempts for number in (3, 0, -1, True)] == [4, 1, 1, 2]
 
 
-def test_attributes_count_however_they_were_set() -> None:
-    class Patient(urllib3.Retry):
-        RETRY_AFTER_STATUS_CODES = frozenset({202, 420, 429})
-
-    retry = Patient(3)
+def test_attributes_count_and_a_policy_comes_back() -> None:
+    retry = type("Patient", (urllib3.Retry,), {"RETRY_AFTER_STATUS_CODES": {202, 420, 429}})(3)
     retry.retry_after_max = 90  # an argument since urllib3 2.6
     assert converted(retry).hinted_statuses == {420, 429}
     assert converted(retry).max_retry_after == 90
     policy = RetryPolicy.batch()
     assert converted(forbear.urllib3.Retry(policy)) == policy
-    for factor, longest, waits in ((-1, -1, [0, 0, 0]), (1, float("inf"), [0, 2, 4])):
-        backoff = converted(urllib3.Retry(3, backoff_factor=factor, backoff_max=longest)).backoff
-        assert [backoff.delay(n, 0.0, lambda: 0.0) for n in (1, 2, 3)] == waits
+    assert converted(3) == converted(urllib3.Retry(3))  # the defaults are the installed version's
 
 
 def test_anything_else_is_refused_with_what_to_pass() -> None:
@@ -103,14 +96,6 @@ def test_anything_else_is_refused_with_what_to_pass() -> None:
     for value in (None, 3, "Retry(3)", httpx_retries.Retry, RetryPolicy()):
         with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
             RetryPolicy.from_httpx_retries(value)
-
-
-def test_the_assumed_defaults_are_those_of_the_installed_version() -> None:
-    known = {*inspect.signature(urllib3.Retry).parameters, "RETRY_AFTER_STATUS_CODES"}
-    since_2_6 = {"retry_after_max"}
-    assert migration.DEFAULTS.keys() - known <= since_2_6
-    for name in migration.DEFAULTS.keys() & known:
-        assert getattr(urllib3.Retry(10), name) == migration.DEFAULTS[name]
 
 
 KINDS = [  # kinds of forbear, and errors as urllib3's loop sees them
@@ -223,7 +208,7 @@ def test_what_a_retry_of_httpx_retries_means_for_each_field() -> None:
 
 
 def sent_by(retry, ends, method, drawn, is_ours):
-    """How often one of the two sends, and its sleeps, which take no time."""
+    """How often one of the two sends; its sleeps take no time."""
     script, clock = ScriptedTransport([*ends, 200]), FakeClock()
     options = {"gate": None, "clock": clock, "random": lambda: drawn}
     with pytest.MonkeyPatch.context() as patched:
@@ -236,7 +221,7 @@ def sent_by(retry, ends, method, drawn, is_ours):
             transport = RetryTransport(script, policy=policy, **options)
         with httpx.Client(transport=transport) as client, contextlib.suppress(httpx.TransportError):
             client.request(method, "https://origin.example/")
-    return len(script.requests), [seconds for seconds in clock.sleeps if seconds]
+    return len(script.requests)
 
 
 OUTCOMES = [
@@ -267,18 +252,4 @@ def test_it_never_sends_more_often_than_httpx_retries(retry, ends, method, drawn
     if method not in retry.allowed_methods:
         assert method not in RetryPolicy.from_httpx_retries(retry).methods
         return
-    ours, theirs = (sent_by(retry, ends, method, drawn, whose)[0] for whose in (True, False))
-    assert ours <= theirs
-
-
-@pytest.mark.parametrize("ends", [["connect_error"] * 20, [503] * 3], ids=["dead", "after 3"])
-@given(
-    st.sampled_from([0.0, 0.1, 0.5, 3.0]), st.floats(0, 1), st.sampled_from([0.3, 5.0, 120.0]),
-    st.integers(0, 2), st.floats(0, 1),
-)  # fmt: skip
-@settings(max_examples=25)
-def test_without_a_gate_its_counts_and_waits_are_kept(ends, factor, jitter, longest, made, drawn):
-    given_ = {"backoff_factor": factor, "backoff_jitter": jitter, "max_backoff_wait": longest}
-    retry = httpx_retries.Retry(8, attempts_made=made, **given_)
-    ours, theirs = (sent_by(retry, ends, "GET", drawn, whose) for whose in (True, False))
-    assert ours == (theirs[0], pytest.approx(theirs[1]))
+    assert sent_by(retry, ends, method, drawn, True) <= sent_by(retry, ends, method, drawn, False)
