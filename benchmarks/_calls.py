@@ -310,7 +310,7 @@ GOALS: dict[str, dict[str, dict[str, Goal]]] = {
             TIMED: Goal(3_000),
             CONTACT: Goal(1_600),
             IN_DEADLINE: Goal(4_600),
-            HEDGED: Goal(800),
+            HEDGED: Goal(4_000),
         },
     },
     **{kind: dict.fromkeys(("sync", "async"), _RETRY) for kind in ("stubbed", "refused")},

@@ -178,13 +178,13 @@ class Paced:
 @pytest.fixture
 def paced(server, monkeypatch):
     """See Paced."""
-    from forbear.adapters.httpx.hedging import Hedging
+    from forbear.addons.hedge import Hedging
     from forbear.testing.server import Connection
 
     pace, refuses, work = Paced(server), Hedging.refuses, Connection._work
 
-    def refuse(hedging, call, times):
-        reason = refuses(hedging, call, times)
+    def refuse(*given):
+        reason = refuses(*given)
         if reason is not None:
             pace.begin()
         return reason

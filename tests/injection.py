@@ -23,6 +23,7 @@ import ast
 import asyncio
 import dis
 import linecache
+import re
 import sys
 import time
 import traceback
@@ -390,7 +391,7 @@ class Shared:
             yield "a context is left set"
         if self.port.backstop is not None and self.port.backstop.alarms.pending:
             yield "an attempt would still be cut"
-        if self.hedge is not None and self.port.first.of_thread.alarms.pending:
+        if self.hedge is not None and self.port.settings.layers[0].of_thread.alarms.pending:
             yield "a second attempt would still be sent"
         for times in self.hedge._times.values() if self.hedge is not None else ():
             if (missing := self.hedge.burst - times._tokens) > retries:
@@ -426,8 +427,8 @@ def was_sending(caught):
         name, path = frame.f_code.co_name, frame.f_code.co_filename
         if name == "send" and path.startswith(ROOT):
             return True
-        if "handle_async_request(self.request)" in linecache.getline(path, line):
-            return True  # the second attempt
+        if name == "send_hedge" and re.search("sending|inner", linecache.getline(path, line)):
+            return True
     return False
 
 

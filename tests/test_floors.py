@@ -35,7 +35,7 @@ HEIGHTS = [
 
 # A module that imports a third-party package has the package's name in its own, or stands here.
 IMPORTERS = {
-    "anyio": r"(engine|adapters|testing)\..*",  # for asyncio and trio; httpx needs it anyway
+    "anyio": r"(engine|adapters|testing)\..*|addons\.hedge",  # for asyncio and trio; httpx needs it anyway
     "email_validator": r"addons\.contact",  # contact=
     "urllib3": r"requests|adapters\.urllib3\.requests|testing\.scripted",  # requests hands its classes through
     "requests": r"testing\.scripted",
@@ -69,8 +69,9 @@ FILES = {}  # by the module's name without "forbear."
 for path in sorted(ROOT.rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     FILES[name.removesuffix("__init__").rstrip(".")] = path
-# Add-ons that act: they read bodies, call functions of the user's, or import what checks an address.
-ACTING = r"addons\.(contact|event_streams|hooks|incoming|inspection|resume)"
+# Add-ons that act: they send, read bodies, call functions of the user's, or import what checks an
+# address.
+ACTING = r"addons\.(contact|event_streams|hedge|hooks|incoming|inspection|resume)"
 PURE = [
     name
     for name in FILES

@@ -286,7 +286,7 @@ class Run:
         self._push(now + attempt.takes, attempt)
 
     def _ask(self, call: Call, now: float) -> None:
-        """Send a hedged request, or check again in half a delay: as adapters/httpx/hedging.py."""
+        """Send a hedged request, or check again in half a delay: as addons/hedge.py."""
         client = call.client
         if call.is_over or client is None:
             return

@@ -6,7 +6,6 @@ import os
 import random
 import sys
 from contextlib import nullcontext, suppress
-from types import SimpleNamespace
 
 import anyio
 import httpx
@@ -357,26 +356,9 @@ async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter,
             assert adapter.is_idle(client)
         assert dict(client.cookies) == {"b": "1"}
         assert await eventually(lambda: tasks_of(adapter) <= before)
-        first = client._transport.port.first
+        (first,) = client._transport.port.settings.layers
         for alarming in (first.of_thread, first.of_trio_thread):
             assert not alarming.alarms.pending
-
-
-class Lost:
-    """A connection of httpcore's pool that no request has, as a cancellation leaves it."""
-
-    closed = False
-
-    def is_idle(self):
-        return False
-
-    is_available = is_idle
-
-    def is_closed(self):
-        return self.closed
-
-    async def aclose(self):
-        self.closed = True
 
 
 def beside(adapter, first=anyio.sleep_forever, others=None):
@@ -392,19 +374,6 @@ def beside(adapter, first=anyio.sleep_forever, others=None):
         return adapter.library.Response(200, content=b"%d" % len(sent))
 
     return adapter.library.MockTransport(answer)
-
-
-async def test_what_a_won_race_has_lost_is_closed(adapter):
-    """httpcore loses a connection if a task is cancelled while it takes it up."""
-    lost, used = Lost(), Lost()
-    waiting = SimpleNamespace(connection=used, is_queued=lambda: False)
-    pool = {"_requests": [waiting], "connections": [lost, used], "_max_connections": 9}
-    pool = SimpleNamespace(_optional_thread_lock=nullcontext(), **pool)
-    inner = beside(adapter)
-    inner._pool = pool
-    response = await adapter.once(inner, hedge=hedge())
-    assert response.content == b"2"
-    assert (lost.closed, used.closed) == (True, False)
 
 
 @pytest.mark.smoke("httpx-family", "asyncio")
@@ -554,7 +523,8 @@ async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, 
                 await adapter.together(4, calls)
             port = client._transport.port
             assert await eventually(lambda: tasks_of(adapter) <= before), way
-            for alarming in (port.first.of_thread, port.first.of_trio_thread, port.backstop):
+            (first,) = port.settings.layers
+            for alarming in (first.of_thread, first.of_trio_thread, port.backstop):
                 assert not alarming.alarms.pending
             assert port.settings.limits.gate.held() == 0
             if way in ("scope", "deadline"):
@@ -584,28 +554,40 @@ def test_an_interruption_of_the_loser_is_not_taken_for_its_cancellation(adapter)
 
 
 @pytest.mark.adapters("httpx", "asyncio")
+@pytest.mark.parametrize("way", ["scope", "timeout"])
 @pytest.mark.parametrize("is_late", [False, True], ids=["when-due", "when-won"])
-async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, is_late):
-    task = None
+async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, is_late, way):
+    """As anyio cancels the attempts to connect that are not needed any more."""
+    own = None
 
     async def first():
-        nonlocal task
-        task = asyncio.current_task()
+        nonlocal own
+        if way == "scope":
+            with anyio.CancelScope() as own:
+                await wait_for_it()
+        else:
+            async with asyncio.timeout(None) as own:
+                await wait_for_it()
+        await anyio.sleep_forever()
+
+    async def wait_for_it():
         if not is_late:
-            task.cancel()
+            cancel()
         with suppress(asyncio.CancelledError):
             await anyio.sleep_forever()
         await asyncio.sleep(AFTER * 1.25)
-        task.uncancel()
-        await anyio.sleep_forever()
+
+    def cancel():
+        own.cancel() if way == "scope" else own.reschedule(0)
 
     async def others():
         if is_late:
-            task.cancel()
+            cancel()
 
     with anyio.fail_after(20):
         response = await adapter.once(beside(adapter, first, others), hedge=hedge())
     assert response.content == b"2"
+    assert asyncio.current_task().cancelling() == 0
 
 
 @pytest.mark.smoke

@@ -75,7 +75,7 @@ async def check(steps, max_attempts):
 
     task, cancelled = asyncio.create_task(call()), False
     await settled()
-    alarms = transport.port.first.of_thread.alarms
+    alarms = transport.port.settings.layers[0].of_thread.alarms
     for kind, n, waits in steps:
         if kind == "ring":  # its timer is due now
             for race in alarms.pending:
@@ -99,7 +99,7 @@ async def check(steps, max_attempts):
     assert inner.open == inner.under_way == 0
     assert inner.sent <= max_attempts
     assert len(asyncio.all_tasks()) == 1
-    assert not transport.port.first.of_thread.alarms.pending
+    assert not transport.port.settings.layers[0].of_thread.alarms.pending
     assert not transport.port.backstop.alarms.pending
     # Each sending but the first was paid for, by one token; no other was taken.
     spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())

@@ -8,14 +8,25 @@ Hedging adds work where queues are the reason for the tail, and then it makes th
 token bucket bounds it, and there is none where an origin's tail is no longer apart from its usual
 responses (``STRAINED``), or where these themselves have become slow (``SLOWER``). All durations are
 seconds.
+
+``Hedging`` is the layer around first attempts. The first attempt runs in the caller's task; an
+alarm starts the hedge, in a task of its own. It is a child of the call: its attempt counts there,
+and what it takes is its own. The first good response wins: it cancels the other attempt, and the
+call waits until that one's connection is released. If both fail, the later one decides. Good is a
+status below 400 that ``retry_if`` does not flag, because a replica that lags behind returns 404,
+and one that is set up wrongly 401.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
+from contextvars import copy_context
+from copy import copy
 from math import ceil, exp, floor, inf, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.call import FLAGGED, IN_FLIGHT, NUMBER, ORDER, STORY, Attempt
 from ..core.checks import (
     check_bool,
     check_duration,
@@ -26,17 +37,32 @@ from ..core.checks import (
     suggesting,
     texts,
 )
+from ..core.decide import is_failure
 from ..core.feature_checks import check_is
 from ..core.outcome import IDEMPOTENT_METHODS, FailureKind, Phase
+from ..core.request import KEY_LINES
+from ..engine.alarms import Alarms, PerThread
+from ..engine.calls import end_attempt, sent_request
+from ..engine.driver import close
+from ..engine.errors import DeadlineCut, classify_error, classify_response, sends_once
+from ..engine.frames import drop_frames
+from ..engine.prepare import aimed, outgoing_of
+from ..engine.reading import note_prefetch
+from ..engine.tasks import asyncio_loop
 from ..limits import Locked
+from .inspection import INSPECTION, Inspection, ask_in_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from collections.abc import Awaitable, Callable, Iterable
+    from types import ModuleType
 
-    from ..core.call import Attempt, Call
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from ..engine.clock import Clock
     from ..engine.events import Row
     from ..limits.limits import Limits
+
+    Inner = Callable[[Call, Any], Awaitable[Any]]
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 DEBUG = 10  # of logging, which is not needed to decide
@@ -54,6 +80,13 @@ TAIL = 0.95  # the share of responses before it, whatever the quantile is that s
 SLOWER = 2.0
 FORGETS = 1.002  # the best grows by this each time: a factor of 2 in 22,000 responses
 MOST_TIMES = 1024  # pairs of origin and method; least recently made first out
+
+REFUSED = (
+    "only AsyncRetryTransport does, of forbear.httpx and forbear.httpx2. On a synchronous client"
+    " every call that could be hedged would need a thread"
+)
+STOPS = frozenset({429, 503})  # the origin is overloaded already
+FINAL = frozenset({"attempts-exhausted", "deadline", "origin-strained"})  # nothing changes these
 
 
 class Hedge(Locked):
@@ -318,6 +351,382 @@ class HedgeNotes(NamedTuple):
         return [first, second._replace(sent_after=self.after), *history[1:]]
 
 
+def layer(hedge: Hedge, clock: Clock) -> Hedging:
+    return Hedging(hedge, clock)
+
+
+class Hedging:
+    """The layer: hedges first attempts.
+
+    Attributes:
+        of_thread, of_trio_thread: The alarms of the calls under way.
+    """
+
+    def __init__(self, hedge: Hedge, clock: Clock) -> None:
+        self.hedge, self.clock = hedge, clock
+        self.of_thread = PerThread(Alarms, self.now)
+        self.of_trio_thread = PerThread(TrioAlarms, self.now)
+
+    def now(self) -> float:
+        return self.clock.monotonic()  # a test may replace it
+
+    async def send(self, port: Any, inner: Inner, call: Call, request: Any) -> Any:
+        """Send an attempt, and a hedge if it is a first one that takes long."""
+        hedge, asked = self.hedge, call.request
+        if (
+            call.history
+            or call.rest is not None
+            or call.guard is not None  # the body can be read once at a time
+            or not (asked.method in hedge.methods or (hedge.keyed and asked.keyed))
+        ):
+            return await inner(call, request)
+        return await HedgedCall(self, port, inner, call, request).send()
+
+    def refuses(self, port: Any, call: Call, times: Times) -> str | None:
+        """Return why no hedge may be sent now; None: it may, and its tokens are spent."""
+        now, limits = self.now(), port.settings.limits
+        if call.attempts >= call.most_attempts or sends_once(call):
+            return "attempts-exhausted"
+        if now >= call.deadline_at:
+            return "deadline"
+        if times.is_strained:
+            return "origin-strained"
+        if port.is_full():
+            return "local-saturation"
+        refusal = refusal_of_hedge(limits, call, now)
+        if refusal is not None:
+            return refusal
+        if not times.spend():
+            return "hedge-budget"
+        refusal = take_for_hedge(limits, call, now)
+        if refusal is not None:
+            times.end_held()
+        return refusal
+
+
+class HedgedCall:
+    """A call whose first attempt may be hedged. An alarm that rings at ``at``.
+
+    Attributes:
+        context: The variables of the caller, for the hedge.
+        scope: Around the first attempt.
+        hedge: The child call of the hedge; None: there is none.
+        hedge_scope: Around the hedge.
+        refused: The child call of the hedge that was due and refused last.
+        refusal: Why it was.
+        failure: Why its response is not good.
+        error: What it raised after the first attempt had ended.
+        ended_at: When its response came, or its error.
+        has_won: It got a good response, and cancels the first attempt.
+        has_raised: ``before_attempt`` has raised.
+        is_over: Set when its task has nothing more to do.
+        first_ended: The first attempt is over.
+    """
+
+    def __init__(self, hedging: Hedging, port: Any, inner: Inner, call: Call, request: Any) -> None:
+        import anyio
+
+        self.hedging, self.port, self.inner = hedging, port, inner
+        self.call, self.request, self.now = call, request, hedging.now
+        self.times = hedging.hedge.times(call.sent_to, call.request.method)
+        self.at = call.sent_at + self.times.delay
+        self.context, self.is_over = copy_context(), anyio.Event()
+        self.scope, self.hedge_scope = anyio.CancelScope(), anyio.CancelScope()
+        self.hedge: Call | None = None
+        self.refused: Call | None = None
+        self.refusal: str | None = None
+        self.failure: Failure | None = None
+        self.error: Exception | None = None
+        self.ended_at = 0.0
+        self.has_won = self.has_raised = self.first_ended = False
+
+    async def send(self) -> Any:
+        """Send the first attempt; return what decides of the two."""
+        hedging, loop = self.hedging, asyncio_loop()
+        alarms = hedging.of_thread.of(loop) if loop else hedging.of_trio_thread.of(current_run())
+        if self.at < alarms.rings_at:
+            alarms.prepare(self.at)
+        outcome: Any = None
+        try:
+            try:
+                alarms.pending[self] = None
+                with self.scope:
+                    outcome = await self.inner(self.call, self.request)
+            except Exception as error:
+                outcome = error
+            finally:
+                alarms.pending.pop(self, None)
+            now = self.now()
+            elapsed = now - self.call.sent_at
+            if self.hedge is not None:
+                outcome = await self.settle(outcome, elapsed, self.hedge)
+            else:
+                if self.refused is not None:
+                    self.emit("refused", self.refused)
+                if not isinstance(outcome, Exception) and self.port.head_of(outcome)[0] < 400:
+                    self.times.learn(elapsed, now)
+        except BaseException:  # the call is cancelled or interrupted
+            if self.hedge is not None:
+                await self.stop(self.hedge)
+                self.emit("cancelled", self.hedge, self.note_of(self.hedge), "hedge")
+            raise
+        finally:
+            if self.hedge is not None:
+                if not self.hedge.is_under_way:
+                    self.times.end_held()
+                self.hedge.limits.leave(self.hedge, self.now())
+        if isinstance(outcome, Exception):
+            try:
+                raise outcome
+            finally:
+                outcome = None  # its traceback holds this frame: together they would be a cycle
+        return outcome
+
+    def ring(self) -> None:
+        """Start the hedge, or try again half a delay later."""
+        at, self.at = self.at, inf
+        try:
+            # Before anything is taken for it, since that is given back where the call ends: Ctrl-C
+            # or a lack of memory may come here, in the event loop, which knows no call and runs on.
+            hedge = self.hedge = child_of(self.call)
+            self.refusal = self.hedging.refuses(self.port, hedge, self.times)
+            if self.refusal is not None:
+                self.hedge, self.refused = None, hedge
+                self.at = inf if self.refusal in FINAL else at + self.times.delay / 2
+                return
+            loop = asyncio_loop()
+            if loop is None:
+                sys.modules["trio"].lowlevel.spawn_system_task(
+                    self.send_hedge, hedge, context=self.context
+                )
+            else:
+                # A strong reference: the loop's is weak, and the task could vanish.
+                self._task = loop.create_task(self.send_hedge(hedge), context=self.context)
+                self._task.add_done_callback(self.end_hedge)  # if it is cancelled before it begins
+        except BaseException:
+            self.is_over.set()  # without a task nobody else says so to the call that waits
+            raise
+
+    async def send_hedge(self, hedge: Call) -> None:
+        """Send the hedge, judge it, and win if the first attempt is still in flight."""
+        try:
+            with self.hedge_scope:
+                request = await self.request_of(hedge)
+                if request is not None and self.now() < hedge.deadline_at:
+                    hedge.sending(self.now())
+                    await self.inner(hedge, request)
+                    self.ended_at = self.now()
+                    self.failure = await failure_of(self.port, hedge, hedge.live)
+            if hedge.live is not None and not self.first_ended:
+                if self.failure is None:
+                    self.has_won = True
+                    self.scope.cancel()
+                elif not (is_accepted(hedge, self.failure) or stops(self.failure)):
+                    await self.discard(hedge)  # else it decides, if the first one fails too
+        except Exception as error:
+            if not hedge.is_under_way:
+                self.has_raised = True
+                self.port.settings.events.log().hook_failed("before_attempt", error)
+            else:
+                self.failure, hedge.last_error = classify_error(self.port, hedge, error), None
+                if self.first_ended:
+                    self.error = error
+                else:
+                    drop_frames(error)
+        finally:
+            self.end_hedge()
+
+    def end_hedge(self, _: object = None) -> None:
+        self.ended_at = self.ended_at or self.now()
+        self.is_over.set()
+
+    async def stop(self, hedge: Call) -> None:
+        """Cancel the hedge, and wait until its connection is released."""
+        import anyio
+
+        self.hedge_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.is_over.wait()
+            await self.discard(hedge)
+
+    async def discard(self, hedge: Call) -> None:
+        if self.error is not None:
+            drop_frames(self.error)
+        response, hedge.live, self.error = hedge.live, None, None
+        await close(self.port, response)
+
+    async def request_of(self, hedge: Call) -> Any:
+        """Make the copy that is sent as the hedge; None: its slot is gone."""
+        port, settings = self.port, self.port.settings
+        request = port.copied(self.request, ())
+        if not self.hedging.hedge.keyed:
+            for name in KEY_LINES | settings.key_names:
+                request.headers.pop(name, None)
+        if hedge.origin != hedge.sent_to:
+            request = aimed(port, request, hedge.origin)
+        hedge.outgoing = copy(outgoing_of(port, hedge))
+        hedge.outgoing.request = request
+        if settings.before_attempt is not None:
+            if IN_FLIGHT in hedge.notes:  # what the hook sends may need it
+                end_attempt(hedge)
+            result = settings.before_attempt(request, hedge.attempts + 1)
+            if hasattr(result, "__await__"):
+                await result
+            for take_slot in having(settings.limits, "take_slot"):
+                if not take_slot(hedge, self.now()):
+                    self.refusal = "concurrency-limit"
+                    return None
+        return request
+
+    async def settle(self, first: Any, elapsed: float, hedge: Call) -> Any:
+        """Choose between the attempts when the first one is over, after ``elapsed`` seconds.
+
+        ``first`` is its response or error; None: the hedge has cancelled it.
+
+        Returns:
+            The response or error that decides the call.
+        """
+        port, call = self.port, self.call
+        self.first_ended, decides = True, self.has_won
+        failure, judged = None, child_of(call)
+        if not self.has_won:
+            failure = await failure_of(port, judged, first)
+            if not isinstance(first, Exception) and is_accepted(judged, failure):
+                failure = None
+            elif failure and self.now() < call.deadline_at and not stops(failure):
+                await self.is_over.wait()
+                decides = hedge.live is not None or self.error is not None
+        if decides:
+            await close(port, first)
+        else:
+            await self.stop(hedge)
+        status = None if first is None or isinstance(first, Exception) else port.head_of(first)[0]
+        if self.has_won or (failure is None and (status or 0) < 400):
+            # Of a first attempt that was cancelled, ``elapsed`` is a lower bound.
+            self.times.learn(elapsed, self.now())
+        if INSPECTION in judged.notes:
+            call.notes[INSPECTION] = judged.notes[INSPECTION]
+        if not hedge.is_under_way:  # ``before_attempt`` has raised, or it was too late
+            self.emit("failed" if self.has_raised else "cancelled", hedge)
+            return first
+        call.attempts = hedge.attempts
+        loser, lost = self.note_of(hedge), hedge
+        if decides:
+            loser, lost = Attempt(status, failure, elapsed, None, None, call.sent_to), call
+        outcome = "cancelled" if self.failure is None else "failed"
+        if decides and self.failure is None:
+            outcome = "won"
+        self.emit(outcome, hedge, loser, "first" if decides else "hedge")
+        notes = HedgeNotes(hedge.sent_at - call.sent_at, decides, loser)
+        call.notes.setdefault(STORY, {})[ORDER] = notes
+        if loser.failure is not None:
+            hedge.notes[NUMBER] = call.notes.get(NUMBER)  # for events about it
+            call.limits.observe(lost, loser.failure, self.now())
+        if decides:
+            if isinstance(first, Exception):
+                drop_frames(first)
+            first = self.adopt(hedge)
+        return first
+
+    def adopt(self, hedge: Call) -> Any:
+        """Let the call go on with the outcome of its hedge; return that."""
+        port, call = self.port, self.call
+        if IN_FLIGHT in call.notes:
+            end_attempt(call)
+        call.notes.pop(INSPECTION, None)
+        for key in (IN_FLIGHT, INSPECTION):
+            if key in hedge.notes:
+                call.notes[key] = hedge.notes.pop(key)
+        if hedge.origin != call.origin:
+            outgoing = outgoing_of(port, call)
+            outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, hedge.origin)
+            for note_tried in having(port.settings.limits, "note_tried"):
+                note_tried(call, call.origin)
+            call.origin = hedge.origin
+        call.sent_at, call.sent_to = hedge.sent_at, hedge.sent_to
+        call.live, hedge.live = hedge.live, None
+        # An error's traceback holds what sent the hedge, and that this.
+        error, self.error = self.error, None
+        return call.live if error is None else error
+
+    def note_of(self, hedge: Call) -> Attempt:
+        """The notes of the hedge, as the attempt that lost."""
+        status = None if self.failure is None else self.failure.status
+        elapsed = max(0.0, self.ended_at - hedge.sent_at)
+        return Attempt(status, self.failure, elapsed, None, None, hedge.origin)
+
+    def emit(
+        self, outcome: str, hedge: Call, loser: Attempt | None = None, kind: str | None = None
+    ) -> None:
+        """Emit how the hedge ended; ``loser`` is the attempt that did not decide."""
+        call, is_sent = self.call, hedge.is_under_way
+        after = (hedge.sent_at if is_sent else self.now()) - call.sent_at
+        log = self.port.settings.events.log()
+        facts = outcome, hedge.origin, after, loser, kind if is_sent else None, self.refusal
+        log.emit_by_name("hedged", call, *facts)
+
+
+def child_of(call: Call) -> Call:
+    """A call for another attempt of this one: what that takes and notes is its own."""
+    child = copy(call)
+    child.notes, child.live, child.is_under_way = {}, None, False
+    return child
+
+
+async def failure_of(port: Any, call: Call, outcome: Any) -> Failure | None:
+    """Return why an outcome is not good; ``retry_if`` inspects a response."""
+    if port.settings.retry_if is not None and not isinstance(outcome, Exception):
+        inspection = Inspection(port, call, sent_request(call), outcome)
+        if await ask_in_time(port, call, inspection):
+            call.notes[INSPECTION], call.notes[FLAGGED] = inspection, inspection.answer
+            if inspection.ending is not None:
+                note_prefetch(call, inspection.ending)
+        else:
+            outcome = DeadlineCut()
+    if isinstance(outcome, Exception):
+        failure, call.last_error = classify_error(port, call, outcome), None
+        return failure
+    return classify_response(port, call, outcome)
+
+
+def is_accepted(call: Call, failure: Failure | None) -> bool:
+    """Does a response end the call, good or not?"""
+    return failure is None or not is_failure(call.policy, call.request, failure)
+
+
+def stops(failure: Failure) -> bool:
+    """Does the origin throttle? Then nothing is sent in addition to the first attempt."""
+    hint = failure.hint
+    return failure.status in STOPS or hint.delay is not None or hint.should_retry is False
+
+
+class TrioAlarms(Alarms):
+    """Alarms on trio, where a system task sleeps in place of a timer."""
+
+    __slots__ = ()
+
+    def prepare(self, at: float) -> None:
+        trio = sys.modules["trio"]
+        self.rings_at = at
+        deadline = trio.current_time() + max(0.0, at - self._now())
+        if self._timer is not None:
+            self._timer.deadline = deadline
+        else:
+            self._timer = trio.CancelScope(deadline=deadline)
+            trio.lowlevel.spawn_system_task(self._sleep, trio)
+
+    async def _sleep(self, trio: ModuleType) -> None:
+        with self._timer:
+            await trio.sleep_forever()
+        self._timer = None
+        self.ring_due()
+
+
+def current_run() -> object:
+    """Return a value that distinguishes one run of trio from another."""
+    return sys.modules["trio"].lowlevel.current_trio_token()
+
+
 class Hedged(NamedTuple):
     """A hedge was due, because the first attempt was slow (``Hedge``)."""
 
@@ -330,7 +739,7 @@ class Hedged(NamedTuple):
     # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unhealthy",
     # "origin-strained" (its response times spread too widely), "circuit-open", "cooldown",
     # "local-saturation" (no connection is free), "budget-exhausted", "concurrency-limit" (no slot
-    # is free), "attempts-exhausted", "deadline" or "cancelled". Of several refusals the last.
+    # is free), "attempts-exhausted" or "deadline". Of several refusals the last.
     reason: str | None
     after: float  # seconds from the first attempt to the hedge, or to the end of the call
     # The attempt that did not decide: "first" or "hedge"; None if there was only one.
@@ -349,13 +758,13 @@ def rows() -> list[Row[..., Any]]:
     from ..engine.events import Row, number_of, result_of
 
     def build(
-        client: str, call: Call, outcome: str, after: float, loser: Attempt | None,
+        client: str, call: Call, outcome: str, origin: str, after: float, loser: Attempt | None,
         kind: str | None, reason: str | None,
     ) -> Hedged:  # fmt: skip
         """``loser`` is the one of two attempts that did not decide."""
         failure = loser and loser.failure
         return Hedged(
-            client=client, method=call.request.method, origin=call.origin, outcome=outcome,
+            client=client, method=call.request.method, origin=origin, outcome=outcome,
             reason=reason, after=after, kind=kind, status=loser and loser.status,
             error=failure and failure.error, failure=failure and failure.kind,
             phase=failure and failure.phase, request_id=number_of(call),

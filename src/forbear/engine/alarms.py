@@ -19,7 +19,7 @@ from .tasks import asyncio_loop
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from types import ModuleType, TracebackType
+    from types import TracebackType
 
     class Alarm(Protocol):
         at: float
@@ -65,38 +65,6 @@ class Alarms:
         at = min((alarm.at for alarm in self.pending), default=inf)
         if at < inf:
             self.prepare(at)
-
-
-class TrioAlarms(Alarms):
-    """The same on trio, where a system task sleeps in place of a timer."""
-
-    __slots__ = ()
-
-    def prepare(self, at: float) -> None:
-        trio = sys.modules["trio"]
-        self.rings_at = at
-        deadline = trio.current_time() + max(0.0, at - self._now())
-        if self._timer is not None:
-            self._timer.deadline = deadline
-        else:
-            self._timer = trio.CancelScope(deadline=deadline)
-            trio.lowlevel.spawn_system_task(self._sleep, trio)
-
-    async def _sleep(self, trio: ModuleType) -> None:
-        with self._timer:
-            await trio.sleep_forever()
-        self._timer = None
-        self.ring_due()
-
-
-def current_trio_token() -> object:
-    """Return a value that distinguishes one run of trio from another."""
-    return sys.modules["trio"].lowlevel.current_trio_token()
-
-
-def spawn_on_trio(function: Callable[[], object], context: object) -> None:
-    """Run an asynchronous function in a system task of trio."""
-    sys.modules["trio"].lowlevel.spawn_system_task(function, context=context)
 
 
 class PerThread(threading.local):

@@ -7,6 +7,7 @@ is written once, here. The functions take the port; those of a synchronous one n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.call import IN_FLIGHT, IS_REUSED, KEPT, STORY, Story
@@ -64,8 +65,11 @@ async def send(port: Port[Response], call: Call) -> Response:
 
         raise expired(port, call)
     call.sending(now)
+    transmit = port.transmit
+    for layer in port.settings.layers:
+        transmit = partial(layer.send, port, transmit)
     try:
-        response = await port.transmit(call, request)  # which is ``call.live`` by now
+        response = await transmit(call, request)  # which is ``call.live`` by now
     except ConsumedBody as error:
         raise port.consumed(call, error) from None
     if call.rest is None:

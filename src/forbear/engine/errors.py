@@ -68,30 +68,6 @@ class Instead(Exception):
         self.call, self.outcome = call, outcome
 
 
-class HedgeFinished(Exception):
-    """A first attempt was hedged; never leaves a transport.
-
-    Attributes:
-        notes: The attempt that did not decide, for the record.
-        outcome: What came of the one that did: a response or an error.
-        second: The second attempt: ``request``, ``origin``, ``sent_at``.
-        number: Of the call, if an event was emitted for it.
-        question: The inspection of the response by ``retry_if``; None: there was none.
-    """
-
-    def __init__(
-        self,
-        notes: Any,
-        outcome: Any,
-        second: Any,
-        number: int | None,
-        question: Any,
-    ) -> None:
-        super().__init__()
-        self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
-        self.question = question
-
-
 def is_socket_error(cls: type) -> bool:
     """Is this a class of the socket layer's own errors?
 

@@ -27,7 +27,7 @@ def check_options(
     addons: Mapping[str, str],
     *,
     awaits: bool,
-    hedges: bool,
+    layered: bool,
 ) -> dict[str, Any]:
     """Check the policy and the options of the class ``who``; return all options.
 
@@ -48,6 +48,8 @@ def check_options(
             check_bool(option, value)
         elif value is not None and value is not defaults[option]:
             module = import_module(f"forbear.{name}")
+            if hasattr(module, "layer") and not layered:
+                raise TypeError(f"{who} takes no {option}: {module.REFUSED}")
             given[option] = module.check(value)
             if hasattr(module, "check_beside"):
                 module.check_beside(given, defaults)
@@ -58,12 +60,6 @@ def check_options(
                 f"{who} is synchronous and would not await {option}, got the coroutine"
                 f" function {shown(value)}; give it a plain function"
             )
-    if given.get("hedge") is not None and not hedges:
-        raise TypeError(
-            f"{who} takes no hedge: only AsyncRetryTransport does, of forbear.httpx and"
-            " forbear.httpx2. On a synchronous client every call that could be hedged would"
-            " need a thread"
-        )
     return given
 
 

@@ -184,7 +184,10 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         ...
 
     async def close_unused(self, response: Response | Exception | None) -> None:
-        """Close a response that the caller does not get; of anything else do nothing."""
+        """Close a response that the caller does not get; of an error do nothing.
+
+        None: the attempt was cancelled. What the library has lost by that is freed.
+        """
         ...
 
     # The head of a response.

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from math import inf
 from random import random as system_random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from .clock import Clock, Waiter
 
     Lines = list[tuple[str, str]]
+    Transmit = Callable[[Call, Any], Awaitable[Any]]
+
+    class Layer(Protocol):
+        """Goes around each attempt of an asynchronous transport."""
+
+        async def send(self, port: Any, inner: Transmit, call: Call, request: Any) -> Any:
+            """Send an attempt by ``inner``."""
+            ...
+
 
 # Options that are an add-on's: the module, which has ``check`` of the value, and ``limits`` if it
 # has any. They are asked in this order: when and where, then whether. What takes something stands
@@ -129,10 +138,11 @@ class Settings:
 
     Attributes:
         judges: Functions of add-ons that read of a response what decides on it.
+        layers: Of add-ons, around each attempt; a call with any is one from its first attempt on.
         finishers: Options whose add-ons go around a body that is handed over.
         special: An option of this transport affects every first attempt.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
-        asks: An add-on reads each response: what looks like a success may be none.
+        asks: An add-on is asked about each attempt: what looks like a success may be none.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         first_lines: Functions of add-ons that return header lines for all attempts of a call.
         attempt_lines: Functions of add-ons that return header lines for one attempt alone.
@@ -151,12 +161,13 @@ class Settings:
         options: Mapping[str, Any],
         *,
         awaits: bool = False,
-        hedges: bool = False,
+        layered: bool = False,
         prefetch: int = 0,
     ) -> None:
         """Check the options of the class ``who``, and store them.
 
-        Hooks may be coroutine functions if it ``awaits`` them. ``prefetch`` is its default.
+        Hooks may be coroutine functions if it ``awaits`` them; ``layered`` says whether layers can
+        go around its attempts; ``prefetch`` is its default.
 
         Raises:
             TypeError: An option is not known or of the wrong type, or is a coroutine function that
@@ -173,9 +184,8 @@ class Settings:
             from .option_checks import check_options
 
             given = check_options(
-                who, policy, options, defaults, ADDONS, awaits=awaits, hedges=hedges
+                who, policy, options, defaults, ADDONS, awaits=awaits, layered=layered
             )
-        self.hedge: Any = given.get("hedge")
         clock = given["clock"]
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = waiter_for(self.clock, awaits=awaits)
@@ -200,7 +210,8 @@ class Settings:
 
         self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
         self._inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
-        self.asks = bool(self.judges or self._inspectors)
+        self.layers: list[Layer] = [make(self.clock) for make in of_addons("layer")]
+        self.asks = bool(self.judges or self._inspectors or self.layers)
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
         self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
         self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
@@ -216,7 +227,7 @@ class Settings:
         for limit in self.limits.listed:
             limit.events = self.events
         self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
-        self.sends_alike = not (self.rewrites or self.attempt_lines or self.hedge)
+        self.sends_alike = not (self.rewrites or self.attempt_lines)
         self.wants_ends = self.events.wants_ends
         self.is_plain = not (self.limits.counts_calls or self.events.wants_calls)
         self.special = (

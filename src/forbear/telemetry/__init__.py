@@ -100,7 +100,6 @@ HEDGED = ("won", "failed", "cancelled")
 NOT_HEDGED = (
     "hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown",
     "local-saturation", "budget-exhausted", "concurrency-limit", "attempts-exhausted", "deadline",
-    "cancelled",
 )  # fmt: skip
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 

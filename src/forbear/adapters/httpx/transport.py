@@ -12,15 +12,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
-from ...engine.calls import (
-    call_after_first,
-    call_of,
-    cancelled,
-    ended,
-)
+from ...engine.calls import call_of, cancelled
 from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
-from ...engine.errors import DeadlineCut, HedgeFinished
+from ...engine.errors import DeadlineCut
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from ...limits.gate import MOST_TASKS
@@ -36,7 +31,6 @@ if TYPE_CHECKING:
     from ...core.call import Call
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
-    from .port import Facts
 
 LOWER = ("http_proxy", "https_proxy", "all_proxy")
 PROXIES = (*LOWER, *map(str.upper, LOWER))
@@ -98,11 +92,6 @@ class AsyncHttpxPort(HttpxPort):
         from ...engine.alarms import Backstop  # of no use to the other flavour
 
         self.backstop = Backstop()  # pyright: ignore
-        self.first: Any = inner  # sends first attempts
-        if settings.hedge is not None:
-            from .hedging import Hedging
-
-            self.first = Hedging(self, settings.hedge)
         settings.limits.hold_at_most(MOST_TASKS)
 
     async def close_idle(self, call: Call, error: Exception) -> None:
@@ -114,60 +103,39 @@ class AsyncHttpxPort(HttpxPort):
             await close_idle(*self.idle_at(call))
 
     async def transmit(self, call: Call, request: Request) -> Response:
-        sender = self.inner if call.history or call.rest is not None else self.first
-        try:
-            response: Response
-            if call.deadline_at == inf:
-                response = call.live = await sender.handle_async_request(request)
-            else:
-                seconds = call.deadline_at - call.sent_at
-                response = call.live = await self.send_within(seconds, request, sender)
-            return response
-        except HedgeFinished as found:
-            finished = found
-        outcome: Response | Exception = await self.first.adopt(call, finished)
-        if not isinstance(outcome, Exception):
-            return outcome
-        try:
-            raise outcome
-        finally:
-            del outcome  # its traceback holds this frame: together they would be a cycle
+        response: Response
+        if call.deadline_at == inf:
+            response = call.live = await self.inner.handle_async_request(request)
+        else:
+            seconds = call.deadline_at - call.sent_at
+            response = call.live = await self.send_within(seconds, request)
+        return response
 
-    async def send_within(self, seconds: float, request: Request, sender: Any) -> Response:
+    async def send_within(self, seconds: float, request: Request) -> Response:
         """Send one attempt before the deadline.
 
         Raises:
             DeadlineCut: The deadline is over, and the library has not noticed.
         """
         with self.backstop.after(seconds + BACKSTOP):
-            return await sender.handle_async_request(request)  # type: ignore[no-any-return]
+            return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
         from .pools import close_lost
 
         await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
         raise DeadlineCut
 
-    async def go_on(self, held: list[Any], facts: Facts) -> Any:
-        finished = held[0]
-        if type(finished) is not HedgeFinished:
-            return await super().go_on(held, facts)
-        call = call_after_first(self, *facts)
-        try:
-            call.live = await self.first.adopt(call, finished)
-            if not isinstance(call.live, Exception):
-                await self.received(call, call.live)
-        except BaseException:
-            ended(self.settings, call)
-            raise
-        held[0], finished.outcome = call, None  # so that only the call holds it while it waits
-        return await run(call, self, held)
+    def is_full(self) -> bool:
+        from .pools import is_full
+
+        return is_full(self.inner)
 
     async def close_unused(self, response: Response | Exception | None) -> None:
-        if type(response) is HedgeFinished:
-            response = response.outcome
-        if response is not None and not isinstance(response, Exception):
-            import anyio
+        if isinstance(response, Exception):
+            return
+        from .pools import close_lost, free_lost_request, free_lost_slots, reset_lost
 
-            from .pools import close_lost, free_lost_request
+        if response is not None:
+            import anyio
 
             with anyio.CancelScope(shield=True):
                 try:
@@ -175,6 +143,8 @@ class AsyncHttpxPort(HttpxPort):
                 finally:  # the backstop's cancellation may arrive in the middle of it
                     if free_lost_request(response.stream):
                         await close_lost(self.inner)
+        free_lost_slots(self.inner)
+        reset_lost(self.inner)
 
 
 class Retrying:
@@ -216,7 +186,7 @@ class Retrying:
         check_inner(inner, library.name, kinds, wrapper)
         awaits = kinds.is_async
         settings = Settings(
-            wrapper, policy, options, awaits=awaits, hedges=awaits, prefetch=PREFETCH
+            wrapper, policy, options, awaits=awaits, layered=awaits, prefetch=PREFETCH
         )
         self.inner: Any = inner
         self.inner_retries = take_over_retries(inner, wrapper)
@@ -323,10 +293,10 @@ class AsyncRetrying:
             try:
                 sent = request if outgoing is None else outgoing.request
                 if outgoing is None or outgoing.deadline_at == inf:
-                    outcome = await port.first.handle_async_request(sent)
+                    outcome = await self.inner.handle_async_request(sent)
                 else:
                     seconds = outgoing.deadline_at - started_at
-                    outcome = await port.send_within(seconds, sent, port.first)
+                    outcome = await port.send_within(seconds, sent)
                 if outcome.status_code < 300:
                     if not port.prefetches:
                         if outgoing is None and port.is_plain and port.shared.quiet:
