@@ -178,7 +178,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
                     call.live = error
             return self.run(call)
         except BaseException:
-            self.close(live if call is None else call.live)
+            self.close(live)
+            if call is not None:
+                self.close(call.live)
             raise
 
     def load_small(self, source: Any, response: AnyResponse) -> bool:

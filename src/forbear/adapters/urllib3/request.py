@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from socket import getdefaulttimeout
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -72,13 +74,21 @@ def origin_at(url: str | None, pool: Any = None) -> str:
     A forward proxy's pool gets absolute URLs, and is not the origin.
     """
     if url and not url.startswith("/"):
-        try:
-            parts = urlsplit(url)
-            if parts.scheme and parts.hostname:
-                return known_origin(parts.scheme, parts.hostname, parts.port)
-        except ValueError:  # the library raises its own error for it
-            pass
+        found = origin_in(url)
+        if found:
+            return found
     return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)
+
+
+@lru_cache(maxsize=128)  # as many as ``urlsplit`` keeps
+def origin_in(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme and parts.hostname:
+            return known_origin(parts.scheme, parts.hostname, parts.port)
+    except ValueError:  # the library raises its own error for it
+        pass
+    return ""
 
 
 def phases_of(configured: Timeout) -> tuple[Any, Any, Any]:
@@ -90,8 +100,12 @@ def phases_of(configured: Timeout) -> tuple[Any, Any, Any]:
 
 def least(configured: Any, other: float | None) -> float | None:
     """The smaller of two timeouts; None means none, urllib3's default is the socket module's."""
-    one = Timeout.resolve_default_timeout(configured)
-    return min((each for each in (one, other) if each is not None), default=None)
+    own: float | None = configured
+    if configured is Timeout.DEFAULT_TIMEOUT:
+        own = getdefaulttimeout()
+    if own is None or other is None:
+        return other if own is None else own
+    return min(own, other)
 
 
 def in_url(scheme: str, host: str, port: int) -> str:
