@@ -16,7 +16,6 @@ from ..engine.bodies import read_briefly
 from ..engine.calls import sent_request
 from ..engine.clock import SYSTEM_CLOCK
 from ..engine.errors import DeadlineCut
-from ..engine.frames import let_signals_through
 from ..engine.reading import LATE, WHOLE, note_prefetch
 from ..engine.settings import OFF
 
@@ -152,13 +151,9 @@ async def judge(port: Port[Response], call: Call, response: Response) -> Respons
     failure: Exception | None
     try:
         failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
-        if ending is WHOLE:
-            await live.close()
     except Exception as error:
         await live.close()
         ending = failure = error
-    if isinstance(ending, Exception):
-        let_signals_through(ending)
     note_prefetch(call, LATE if failure is None else failure)
     return port.put_back(response, live, pieces, ending)
 

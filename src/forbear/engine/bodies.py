@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .calls import free_in_flight
+from .frames import let_signals_through
 from .reading import LATE, WHOLE, Nothing
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ async def read_briefly(
     """Read a body until ``live.ends_at``; return its pieces, and how that ended.
 
     ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
-    intact, and is read on by ``rest_of``.
+    intact, and is read on by ``rest_of``; else the connection is free.
     """
     pieces: list[bytes] = []
     received = 0
@@ -96,6 +97,7 @@ async def read_briefly(
         while await live.has_more():
             piece = await live.read()
             if not piece:
+                await live.close()
                 return pieces, WHOLE
             pieces.append(piece)
             received += len(piece)
@@ -106,6 +108,7 @@ async def read_briefly(
     except Exception as error:
         with suppress(Exception):
             await live.close()
+        let_signals_through(error)
         return pieces, error
 
 

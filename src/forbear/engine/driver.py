@@ -122,20 +122,13 @@ async def read_little(
 async def read_part(
     port: Port[Response], response: Response, live: Live, wants_more: Callable[[bytes, int], bool]
 ) -> tuple[Response, list[bytes], Ending | Exception]:
-    """Read what is still to come of a response, as ``read_briefly``, and let the connection go.
+    """Read what is still to come of a response, as ``read_briefly``.
 
     Returns:
         The response, in which what was read is put back in front of a rest, or of what broke it;
         what was read; and how that ended.
     """
     pieces, ending = await read_briefly(live, wants_more)
-    if ending is WHOLE:
-        try:
-            await live.close()  # the connection is free
-        except Exception as error:
-            ending = error
-    if isinstance(ending, Exception):
-        let_signals_through(ending)
     if ending is not WHOLE:
         response = port.put_back(response, live, pieces, ending)
     return response, pieces, ending

@@ -8,17 +8,14 @@ then takes the place of the library's own, and gives what a source reads.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
 from ...core.headers.fields import begins_events
-from ...engine.bodies import read_briefly
+from ...engine.driver import close, read_part
 from ...engine.errors import DeadlineCut
-from ...engine.frames import let_signals_through
 from ...engine.loop import drive
 from ...engine.reading import LATE, WHOLE, PrefetchResult, is_endless
-from .errors import own_error
 from .reading import LENGTH, arrived, length_to_prefetch, unread
 
 if TYPE_CHECKING:
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
     from ...engine.outgoing import Outgoing
-    from ...engine.reading import Ending, Live, Source
+    from ...engine.reading import Source
     from .types import HttpxPort
 
 EMPTY = -1  # no number of bytes
@@ -36,27 +33,19 @@ EMPTY = -1  # no number of bytes
 class Replaced:
     """The body of a response of either flavour that the caller reads from a source.
 
-    Its errors are the library's. No generator: trio complains of unfinished ones.
+    No generator: trio complains of unfinished ones.
     """
 
     _forbear_sends = True
 
-    def __init__(self, port: HttpxPort, source: Source) -> None:
-        self._module, self.stream = port.library.module, source
-
-    def here(self) -> Any:
-        """The body as bytes, without a wait."""
-        source: Any = self.stream
-        return self._module.ByteStream(source.read_now())
+    def __init__(self, source: Source) -> None:
+        self.stream = source
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
-        try:
-            piece = drive(self.stream.read())
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
+        piece = drive(self.stream.read())
         if not piece:
             raise StopIteration
         return piece
@@ -68,10 +57,7 @@ class Replaced:
         return self
 
     async def __anext__(self) -> bytes:
-        try:
-            piece = await self.stream.read()
-        except Exception as error:
-            raise own_error(error, self._module)  # noqa: B904
+        piece = await self.stream.read()
         if not piece:
             raise StopAsyncIteration
         return piece
@@ -88,7 +74,7 @@ class Shown:
 
     def read(self) -> bytes:
         if not self.is_stream_consumed:
-            self.stream = self.stream.here()
+            self.stream.stream.fill(self)
         return super().read()  # type: ignore[misc, no-any-return]
 
     content = property(read)
@@ -154,31 +140,10 @@ async def prefetch_body(
 async def read_whole(port: HttpxPort, request: Request, response: Response) -> PrefetchResult:
     """Read a body to its end, by the deadline; return WHOLE, or what broke it."""
     live = port.live(request, response)
-    pieces, ending = await read_briefly(live, lambda _, received: True)
-    if ending is LATE:
-        ending = DeadlineCut()
-        with suppress(Exception):
-            await live.close()
-    return await read_so_far(port, response, live, pieces, ending)
-
-
-async def read_so_far(
-    port: HttpxPort,
-    response: Any,
-    live: Live,
-    pieces: list[bytes],
-    ending: Ending | Exception,
-) -> Ending | Exception:
-    """Let a response give what was read of its body; return how the reading has ended."""
+    _, pieces, ending = await read_part(port, response, live, lambda *_: True)
     if ending is WHOLE:
-        try:
-            await live.close()
-            response.stream = port.byte_stream(b"".join(pieces))
-            return WHOLE
-        except Exception as error:
-            ending = error
-    if isinstance(ending, Exception):
-        let_signals_through(ending)
-        ending = own_error(ending, port.library.module)
-    port.put_back(response, live, pieces, ending)
+        port.with_body(response, pieces)
+    elif ending is LATE:
+        await close(port, response)
+        return DeadlineCut()
     return ending

@@ -390,14 +390,14 @@ class HttpxPort:
     def shown(self, response: Response, request: Request, source: Source) -> Response:
         copy: Any = object.__new__(self.library.made(Shown, "Response"))
         copy.__dict__ = vars(response).copy()  # in half the time of an update
-        copy.stream, copy.request = self.replaced(self, source), request
+        copy.stream, copy.request = self.replaced(source), request
         return copy  # type: ignore[no-any-return]
 
     def surround(
         self, request: Request, response: Response, make: Callable[[Source], Source]
     ) -> Response:
         source = self.source_of(request, response)
-        response.stream = self.replaced(self, make(source))
+        response.stream = self.replaced(make(source))
         return response
 
     def put_back(
@@ -408,7 +408,7 @@ class HttpxPort:
 
             reset_lost(self.inner)
         again = self.stream_error("the body has broken before")
-        response.stream = self.replaced(self, rest_of(pieces, ending, live, again))
+        response.stream = self.replaced(rest_of(pieces, ending, live, again))
         return response  # type: ignore[no-any-return]
 
     def pieces_of(self, response: Any) -> list[bytes]:

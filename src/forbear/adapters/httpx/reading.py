@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
 from ...engine.reading import BODILESS, DRAIN_BYTES, is_readable
+from .errors import own_error
 from .request import LEAST
 
 if TYPE_CHECKING:
@@ -164,26 +165,29 @@ class LiveBody:
         return True
 
     async def read(self) -> bytes:
-        if self.ends_at == inf and self._timeouts is None and self._found is None:
-            return await self._next()
-        left, wire = self.left(), self._wire
-        if left != inf and not await self.has_more():
-            await self.close()
-            raise self._late()
-        if wire is None:
-            piece = await (self._next() if left == inf else self._next_in_time(left))
-        else:
-            before = vars(wire).get("read")
-            self._read, wire.read = wire.read, self._give
-            try:
-                piece = await self._next()
-            finally:  # before another request may have the connection
-                if before is None:
-                    vars(wire).pop("read", None)
-                else:
-                    wire.read = before
-        self._received += len(piece)
-        return piece
+        try:
+            if self.ends_at == inf and self._timeouts is None and self._found is None:
+                return await self._next()
+            left, wire = self.left(), self._wire
+            if left != inf and not await self.has_more():
+                await self.close()
+                raise self._late()
+            if wire is None:
+                piece = await (self._next() if left == inf else self._next_in_time(left))
+            else:
+                before = vars(wire).get("read")
+                self._read, wire.read = wire.read, self._give
+                try:
+                    piece = await self._next()
+                finally:  # before another request may have the connection
+                    if before is None:
+                        vars(wire).pop("read", None)
+                    else:
+                        wire.read = before
+            self._received += len(piece)
+            return piece
+        except Exception as error:
+            raise own_error(error, self._port.library.module)  # noqa: B904  # mostly the same one
 
     def _late(self) -> Exception:
         if self._timeouts is not None and self._timeouts.is_over():

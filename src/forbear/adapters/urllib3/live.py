@@ -17,7 +17,6 @@ from urllib3.util import wait_for_read
 
 from ...engine.bodies import innermost, read_briefly
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.frames import let_signals_through
 from ...engine.loop import drive
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, is_readable
 from .deadlines import close, is_quick, socket_of
@@ -153,9 +152,7 @@ def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
     live = live_of(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
     try:
         if is_quick(raw):
-            _, ending = drive(read_briefly(live, lambda _, received: received <= DRAIN_BYTES))
-            if isinstance(ending, Exception):
-                let_signals_through(ending)
+            drive(read_briefly(live, lambda _, received: received <= DRAIN_BYTES))
     finally:
         with suppress(Exception):  # how the body of a failed response ends does not matter
             close(raw)
