@@ -141,11 +141,10 @@ async def judge(port: Port[Response], call: Call, response: Response) -> Respons
     """Read a stream of events up to its first event, put that back, and note how it ended."""
     settings, (status, lines) = port.settings, port.head_of(response)
     stream = event_stream(status, lines) if call.policy is not OFF else None
-    assert settings.event_streams is not None
     if stream is None or stream.is_coded or call.request.method == "HEAD":
         return response
     left = call.deadline_at - port.clock.monotonic()
-    start = StreamStart(settings.event_streams, stream, call.policy, left)
+    start = StreamStart(settings.options["event_streams"], stream, call.policy, left)
     live = port.live(sent_request(call), response, start.ends_at)
     pieces, ending = await read_briefly(live, lambda piece, _: start.wants_more(piece))
     failure: Exception | None
@@ -160,7 +159,7 @@ async def judge(port: Port[Response], call: Call, response: Response) -> Respons
 
 def whole_events(settings: Settings, status: int, lines: Iterable[Line]) -> WholeEvents | None:
     """Return what lets whole events through, if the stream of a response may be resumed."""
-    options = settings.event_streams
+    options: EventStreams | None = settings.options["event_streams"]
     if options is None or not options.resume:
         return None
     stream = event_stream(status, lines)

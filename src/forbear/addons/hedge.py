@@ -566,10 +566,11 @@ class HedgedCall:
             request = aimed(port, request, hedge.origin)
         hedge.outgoing = copy(outgoing_of(port, hedge))
         hedge.outgoing.request = request
-        if settings.before_attempt is not None:
+        hook = settings.options.get("before_attempt")
+        if hook is not None:
             if IN_FLIGHT in hedge.notes:  # what the hook sends may need it
                 end_attempt(hedge)
-            result = settings.before_attempt(request, hedge.attempts + 1)
+            result = hook(request, hedge.attempts + 1)
             if hasattr(result, "__await__"):
                 await result
             for take_slot in having(settings.limits, "take_slot"):
@@ -675,7 +676,7 @@ def child_of(call: Call) -> Call:
 
 async def failure_of(port: Any, call: Call, outcome: Any) -> Failure | None:
     """Return why an outcome is not good; ``retry_if`` inspects a response."""
-    if port.settings.retry_if is not None and not isinstance(outcome, Exception):
+    if port.settings.options.get("retry_if") is not None and not isinstance(outcome, Exception):
         inspection = Inspection(port, call, sent_request(call), outcome)
         if await ask_in_time(port, call, inspection):
             call.notes[INSPECTION], call.notes[FLAGGED] = inspection, inspection.answer

@@ -247,7 +247,7 @@ async def inspect(port: Port[Response], call: Call, response: Response) -> Respo
     is_asked = inspection is not None
     if inspection is None:
         inspection = Inspection(port, call, sent_request(call), response)
-    if port.settings.retry_if is not None and call.body_error is None:
+    if port.settings.options["retry_if"] is not None and call.body_error is None:
         if not is_asked and not await ask_in_time(port, call, inspection):
             return DeadlineCut()
         call.notes[FLAGGED] = inspection.answer
@@ -308,8 +308,7 @@ async def ask(port: Port[Any], inspection: Inspection) -> None:
 async def call_retry_if(port: Port[Any], inspection: Inspection) -> None:
     inspection.answer = None
     try:
-        assert port.settings.retry_if is not None
-        answer: Any = port.settings.retry_if(inspection.shown())
+        answer: Any = port.settings.options["retry_if"](inspection.shown())
         if port.backstop is not None and hasattr(answer, "__await__"):
             answer = await answer
         inspection.answer = answer

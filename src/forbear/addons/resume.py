@@ -149,11 +149,11 @@ def finish(
 
     ``request`` is the one that was sent; ``begin`` is as of ``Resumable``.
     """
-    is_download = port.settings.resume and port.is_resumable(request, response)
+    is_download = port.settings.options["resume"] and port.is_resumable(request, response)
     if not is_download and not begins_events(*port.head_of(response)):
         return response
     original, events = Original(port, response), None
-    if port.settings.event_streams is not None:
+    if port.settings.options.get("event_streams") is not None:
         from .event_streams import whole_events  # the option has loaded it
 
         events = whole_events(port.settings, *original.head)
@@ -341,7 +341,7 @@ class Resumable:
         found = self._what or self._original.requestable(call, self._received)
         if found is not None and found.is_stream:
             return None if self._received else found
-        return found if self._port.settings.resume else None
+        return found if self._port.settings.options["resume"] else None
 
     def _end(self) -> Exception | None:
         """Return the error of a body that has ended too early; None: its end is its end."""

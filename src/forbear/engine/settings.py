@@ -137,9 +137,11 @@ class Settings:
     """The options of one transport, checked, and what they make together. Never changed.
 
     Attributes:
+        options: All that were given, checked, by name; for the add-ons.
         judges: Functions of add-ons that read of a response what decides on it.
         layers: Of add-ons, around each attempt; a call with any is one from its first attempt on.
         finishers: Options whose add-ons go around a body that is handed over.
+        watches_bodies: A body of a response may be prefetched, or go on where it breaks.
         special: An option of this transport affects every first attempt.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         asks: An add-on is asked about each attempt: what looks like a success may be none.
@@ -186,6 +188,7 @@ class Settings:
             given = check_options(
                 who, policy, options, defaults, ADDONS, awaits=awaits, layered=layered
             )
+        self.options: Mapping[str, Any] = given
         clock = given["clock"]
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = waiter_for(self.clock, awaits=awaits)
@@ -193,12 +196,8 @@ class Settings:
         keys = given.get("idempotency")
         self.key_names = frozenset() if keys is None else keys.recognised
         self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
-        self.retry_if: Callable[[Any], object] | None = given.get("retry_if")
-        self.before_attempt: Callable[[Any, int], Any] | None = given.get("before_attempt")
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
-        self.resume: bool = given.get("resume", False)
-        self.event_streams: Any = given.get("event_streams")
         self.name: str = given["name"]
         if given["gate"] is ...:
             given["gate"] = RetryGate()
@@ -218,6 +217,9 @@ class Settings:
         self.last_lines: list[Callable[[Call], Mapping[str, str]]] = of_addons("last_lines")
         # Those that are on by default are loaded with the first body that is handed over open.
         self.finishers = [name for name in ADDONS if DEFAULTS[name] is True]
+        self.watches_bodies = (
+            self.prefetch > 0 or bool(self.judges) or any(given[name] for name in self.finishers)
+        )
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
         self.policy = self.limits.merged(policy)

@@ -66,8 +66,7 @@ class AiohttpPort:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.prefetch = settings.prefetch
-        self.awaits_events = settings.event_streams is not None
-        self.watches_bodies = settings.prefetch > 0 or settings.resume or self.awaits_events
+        self.watches_bodies = settings.watches_bodies
         self.backstop = Backstop()
         settings.limits.hold_at_most(MOST_TASKS)
 

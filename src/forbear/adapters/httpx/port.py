@@ -89,7 +89,6 @@ class HttpxPort:
     Attributes:
         inner: The transport that sends.
         inner_is_default: No inner transport was given.
-        awaits_events: The first event of a stream is waited for.
         prefetches: Bodies are prefetched or watched.
         length_line: Index of the line with the length, in the head of the last response.
         client: A weak reference to the client that was wrapped, whose jar keeps the cookies of
@@ -118,8 +117,7 @@ class HttpxPort:
         # Streams that stay as they are: read already, or watched by a forbear transport below.
         self.ready = {self.byte_stream, self.replaced}
         self.prefetch = settings.prefetch
-        self.awaits_events = settings.event_streams is not None
-        self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
+        self.prefetches = settings.watches_bodies
         self.length_line = 0
         self.client: ref[Any] | None = None
 

@@ -321,8 +321,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             return False
         # A large one that can be resumed is read like one that was handed over (``run``).
         return not (
-            self.settings.resume
-            and self.settings.retry_if is None
+            self.settings.options.get("resume")
+            and self.settings.options.get("retry_if") is None
             and is_large(self.raw_of(response))
             and self.download_of(call, *self.head_of(response))
         )
