@@ -31,9 +31,7 @@ from .bodies import Replaced, Shown, prefetch_body
 from .errors import classify, is_inside, own_error
 from .reading import (
     UNKNOWN,
-    AsyncLive,
     LiveBody,
-    SyncLive,
     length_to_prefetch,
     own_timeout,
 )
@@ -72,14 +70,12 @@ class Kinds(NamedTuple):
     default: str  # the one that is made if none is given
     method: str
     stream: str  # the library's class of streams
-    live: type[LiveBody]
 
 
-SYNC = Kinds(False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream", SyncLive)
+SYNC = Kinds(False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream")
 ASYNC = Kinds(
-    True, "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request", "AsyncByteStream",
-    AsyncLive,
-)  # fmt: skip
+    True, "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request", "AsyncByteStream"
+)
 NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
 
 
@@ -100,6 +96,7 @@ class HttpxPort:
     _has_warned = False  # of httpx-retries
 
     kinds: Kinds
+    live_kind: type[LiveBody]
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
@@ -383,7 +380,7 @@ class HttpxPort:
 
     def live(self, request: Request, response: Response, ends_at: float = inf) -> LiveBody:
         """The source of a response to a request, as that was sent."""
-        return self.kinds.live(self, request, response, ends_at)
+        return self.live_kind(self, request, response, ends_at)
 
     def shown(self, response: Response, request: Request, source: Source) -> Response:
         copy: Any = object.__new__(self.library.made(Shown, "Response"))

@@ -10,18 +10,17 @@ as long as the client allows.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from ...engine.reading import BODILESS, DRAIN_BYTES, is_readable
+from ...engine.reading import BODILESS, is_readable
 from .errors import own_error
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from httpx import Request, Response
 
@@ -247,62 +246,3 @@ class SyncLive(LiveBody):
         if not self._is_closed:  # httpx2 closes its iterator, and then the stream
             self.stream.close()
             self._is_closed = True
-
-
-class AsyncLive(LiveBody):
-    """The source of an asynchronous response."""
-
-    _chunks: AsyncIterator[bytes] | None
-    _is_lost = False  # a read was given up: the stream would seem to end here
-
-    async def _next(self) -> bytes:
-        if self._is_lost:
-            raise self._port.stream_error("the reading of the body was given up")
-        if self._chunks is None:
-            self._chunks = aiter(self.stream)
-        self._is_lost, found = True, b""
-        async for found in self._chunks:
-            if found:
-                break
-        self._is_lost = False
-        return found
-
-    async def _next_in_time(self, seconds: float) -> bytes:
-        import anyio
-
-        with anyio.CancelScope(deadline=anyio.current_time() + seconds + BACKSTOP):
-            return await self._next()
-        await self.close()
-        raise self._late()
-
-    async def _receive(self, seconds: float) -> bytes:
-        try:
-            return await self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
-        except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled outside of the stream's generators
-                import anyio
-
-                with anyio.CancelScope(shield=True):
-                    await self.close()
-            raise
-
-    async def _give(self, most: int, timeout: float | None = None) -> Any:
-        """Stand in for the ``read`` of the network stream."""
-        if self._found is not None:
-            return self._taken()
-        return await self._read(most, self._bounded(timeout))
-
-    async def close(self) -> None:
-        """Close the stream; let its generators end by reading on: trio warns of unfinished ones.
-
-        Only over HTTP/1: a body whose generators have not ended closed its connection there, so
-        reading on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
-        """
-        if self._is_closed:
-            return
-        await self.stream.aclose()
-        self._is_closed = True
-        room = 0 if self._wire is None or self._chunks is None else DRAIN_BYTES
-        with suppress(Exception):
-            while room > 0 and (piece := await self._next()):  # it had arrived
-                room -= len(piece)

@@ -13,24 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
 from ...engine.calls import call_of, cancelled
-from ...engine.clock import BACKSTOP
 from ...engine.current import CURRENT
-from ...engine.errors import DeadlineCut
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
-from ...limits.gate import MOST_TASKS
 from .bodies import has_arrived
 from .port import ASYNC, SYNC, HttpxPort, Kinds, Library
+from .reading import SyncLive
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
-    from httpx import AsyncBaseTransport, Request, Response
+    from httpx import Request, Response
 
     from ...addons.options import FamilyOptions
     from ...core.call import Call
     from ...core.policy import RetryPolicy
-    from ...engine.alarms import Backstop
+    from .tasks import AsyncHttpxPort
 
 LOWER = ("http_proxy", "https_proxy", "all_proxy")
 PROXIES = (*LOWER, *map(str.upper, LOWER))
@@ -40,7 +38,7 @@ current = CURRENT.get
 class SyncHttpxPort(HttpxPort):
     """The port of ``RetryTransport``."""
 
-    kinds = SYNC
+    kinds, live_kind = SYNC, SyncLive
     backstop = None  # pyright: ignore
 
     async def transmit(self, call: Call, request: Request) -> Response:
@@ -81,79 +79,11 @@ def take_over_retries(inner: object, wrapper: str) -> int:
     return retries
 
 
-class AsyncHttpxPort(HttpxPort):
-    """The port of ``AsyncRetryTransport``, on asyncio and trio."""
-
-    kinds = ASYNC
-    backstop: Backstop  # pyright: ignore[reportIncompatibleMethodOverride]
-
-    def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
-        super().__init__(settings, library, inner)
-        from ...engine.alarms import Backstop  # of no use to the other flavour
-
-        self.backstop = Backstop()  # pyright: ignore
-        settings.limits.hold_at_most(MOST_TASKS)
-
-    async def close_idle(self, call: Call, error: Exception) -> None:
-        import anyio
-
-        from .pools import close_idle
-
-        with anyio.CancelScope(shield=True):
-            await close_idle(*self.idle_at(call))
-
-    async def transmit(self, call: Call, request: Request) -> Response:
-        response: Response
-        if call.deadline_at == inf:
-            response = call.live = await self.inner.handle_async_request(request)
-        else:
-            seconds = call.deadline_at - call.sent_at
-            response = call.live = await self.send_within(seconds, request)
-        return response
-
-    async def send_within(self, seconds: float, request: Request) -> Response:
-        """Send one attempt before the deadline.
-
-        Raises:
-            DeadlineCut: The deadline is over, and the library has not noticed.
-        """
-        with self.backstop.after(seconds + BACKSTOP):
-            return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
-        from .pools import close_lost
-
-        await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
-        raise DeadlineCut
-
-    def is_full(self) -> bool:
-        from .pools import is_full
-
-        return is_full(self.inner)
-
-    async def close_unused(self, response: Response | Exception | None) -> None:
-        if isinstance(response, Exception):
-            return
-        from .pools import close_lost, free_lost_request, free_lost_slots, reset_lost
-
-        if response is not None:
-            import anyio
-
-            with anyio.CancelScope(shield=True):
-                try:
-                    await response.stream.aclose()  # type: ignore[union-attr]
-                finally:  # the backstop's cancellation may arrive in the middle of it
-                    if free_lost_request(response.stream):
-                        await close_lost(self.inner)
-        free_lost_slots(self.inner)
-        reset_lost(self.inner)
-
-
 class Retrying:
     """The part that the transports of both flavours share."""
 
     if TYPE_CHECKING:
         _kinds: Kinds
-
-        def _make_port(self, settings: Settings, library: Library, inner: Any) -> HttpxPort: ...
 
     else:  # a type checker has to keep finding misspelt names
 
@@ -191,14 +121,19 @@ class Retrying:
         self.inner: Any = inner
         self.inner_retries = take_over_retries(inner, wrapper)
         self.policy, self.limits = settings.policy, settings.limits
-        self.port: Any = self._make_port(settings, library, inner)
+        made: type[HttpxPort] = SyncHttpxPort
+        if awaits:
+            from .tasks import AsyncHttpxPort  # of no use to the other flavour
+
+            made = AsyncHttpxPort
+        self.port: Any = made(settings, library, inner)
         self.port.inner_is_default = is_default
 
 
 class SyncRetrying:
     """The part of ``RetryTransport`` that sends."""
 
-    _kinds, _make_port = SYNC, SyncHttpxPort
+    _kinds = SYNC
 
     if TYPE_CHECKING:
         inner: Any
@@ -264,7 +199,7 @@ class SyncRetrying:
 class AsyncRetrying:
     """The part of ``AsyncRetryTransport`` that sends."""
 
-    _kinds, _make_port = ASYNC, AsyncHttpxPort
+    _kinds = ASYNC
 
     if TYPE_CHECKING:
         inner: Any
