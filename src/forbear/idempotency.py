@@ -14,8 +14,8 @@ vendors' documentation named next to each profile.
 
 from __future__ import annotations
 
-from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
-from .core.feature_checks import check_is
+from .core.checks import Frozen, check_bool, check_choice, shown, suggesting
+from .core.feature_checks import check_is, texts
 from .core.headers.structured import string_item
 from .core.origins import origin_from
 from .core.request import FIRST_SENT, key_lines

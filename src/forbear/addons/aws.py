@@ -10,8 +10,8 @@ from random import random as system_random
 
 from ..core.backoff import Exponential
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
+from ..core.feature_checks import check_backoff
 from ..core.outcome import Reason
-from ..core.policy import check_backoff
 from ..errors import RetryRefused
 from ..limits import Locked
 from .interfaces import TOKENS, RetryToken

@@ -13,9 +13,9 @@ from math import inf
 
 from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_number, shown, suggesting
-from ..core.feature_checks import check_made, check_methods
+from ..core.feature_checks import check_made, check_methods, check_scope
 from ..core.outcome import GiveUp, Phase, Reason
-from ..core.request import check_scope, scope_of
+from ..core.request import scope_of
 from ..limits import Locked
 from .interfaces import TOKENS, note_exhausted, readings_of
 

@@ -26,9 +26,8 @@ from ..core.checks import (
     rebuilt,
     suggesting,
 )
-from ..core.feature_checks import check_is
+from ..core.feature_checks import check_is, check_scope
 from ..core.outcome import Reason
-from ..core.request import check_scope
 from ..errors import RetryRefused
 from ..limits import Locked
 from ..limits.scopes import key_of

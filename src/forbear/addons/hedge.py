@@ -35,10 +35,9 @@ from ..core.checks import (
     rebuilt,
     shown,
     suggesting,
-    texts,
 )
 from ..core.decide import is_failure
-from ..core.feature_checks import check_is
+from ..core.feature_checks import check_is, texts
 from ..core.outcome import IDEMPOTENT_METHODS, FailureKind, Phase
 from ..core.request import KEY_LINES
 from ..engine.alarms import Alarms, PerThread

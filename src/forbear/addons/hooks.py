@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import check_takes
+from ..core.feature_checks import check_takes
 from ..core.outcome import GiveUp, Reason
 from ..engine.calls import with_story
 from ..engine.refusals import expired

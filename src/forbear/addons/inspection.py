@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import BODY_HINT, FLAGGED
-from ..core.checks import check_takes
+from ..core.feature_checks import check_takes
 from ..core.headers.fields import Names, collect, media_type, members
 from ..engine.calls import sent_request
 from ..engine.clock import BACKSTOP, SYSTEM_CLOCK

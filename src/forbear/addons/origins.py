@@ -11,8 +11,8 @@ from itertools import count
 
 from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
-from ..core.checks import check_choice, rebuilt, suggesting, texts
-from ..core.feature_checks import check_is
+from ..core.checks import check_choice, rebuilt, suggesting
+from ..core.feature_checks import check_is, texts
 from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
-from ..core.feature_checks import check_is
-from ..core.request import check_scope
+from ..core.feature_checks import check_is, check_scope
 from ..limits import Locked
 from ..limits.scopes import key_of
 

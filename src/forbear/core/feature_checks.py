@@ -1,16 +1,16 @@
-"""Feature checks: the parts of each feature's ``check`` of its own option.
+"""Feature checks: of what few are given, and the parts of each feature's ``check`` of its option.
 
 Each message says what was given, and the code to write instead.
 """
 
 from __future__ import annotations
 
-from .checks import check_takes, shown, tool
+from .checks import shown, tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -47,3 +47,51 @@ def check_methods(option: str, value: object, methods: Mapping[str, tuple[str, .
     """Refuse an object of the user's own whose methods do not take these arguments."""
     for method, takes in methods.items():
         check_takes(f"{option}.{method}", getattr(value, method), *takes)
+
+
+def check_takes(name: str, function: Any, *takes: str) -> None:
+    """Refuse a function of the user's that cannot be called with these arguments."""
+    from inspect import signature  # takes a while to load, and few give functions
+
+    by_place = [one for one in takes if not one.endswith("=")]
+    by_name = {one[:-1]: one for one in takes if one.endswith("=")}
+    try:
+        signature(function).bind(*by_place, **by_name)
+    except ValueError:  # of a built-in function that Python does not describe
+        return
+    except TypeError as error:
+        fault = f"{getattr(function, '__qualname__', type(function).__name__)} is not: {error}"
+        raise TypeError(f"{name} must be a function of ({', '.join(takes)}), {fault}") from None
+
+
+def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
+    """Several str; others are named by their type only: the bytes of a URL may hold a password."""
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        kind = type(given).__name__
+        raise TypeError(f"{name} must be an iterable of str, got a single {kind}; write {example}")
+    strings = tuple(given)
+    wrong = [type(string).__name__ for string in strings if not isinstance(string, str)]
+    if wrong:
+        raise TypeError(f"{name} must hold only str, got one {wrong[0]}; write {example}")
+    return strings
+
+
+def check_backoff(name: str, value: object) -> None:
+    delay = getattr(value, "delay", None)
+    if not callable(delay):
+        raise TypeError(
+            f"{name} must be Exponential(…), Fixed(…) or an object with"
+            f" delay(attempt, previous, random), got {shown(value)}"
+        )
+    check_no_class(name, value)
+    if not type(value).__module__.startswith("forbear."):  # ours do, and each request may have one
+        check_takes(f"{name}.delay", delay, "attempt", "previous", "random")
+
+
+def check_scope(scope: object, *names: str) -> None:
+    """ValueError: it is none of the names, nor a function of the request."""
+    if not callable(scope) and scope not in names:
+        allowed = f"{', '.join(map(repr, names))} or a function of the request"
+        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
+    if callable(scope):
+        check_takes("scope", scope, "request")

@@ -15,10 +15,8 @@ from .checks import (
     check_duration,
     check_number,
     check_positive_int,
-    check_takes,
     shown,
     suggesting,
-    texts,
     tool,
 )
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
@@ -139,10 +137,11 @@ class RetryPolicy(Frozen):
         check_positive_int(
             "max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry"
         )
-        check_backoff("backoff", backoff)
+        if backoff is not DEFAULT_BACKOFF:
+            tool("feature_checks").check_backoff("backoff", backoff)
         check_duration("patience", patience, none="no gate for these calls")
         if throttle_backoff is not None:
-            check_backoff("throttle_backoff", throttle_backoff)
+            tool("feature_checks").check_backoff("throttle_backoff", throttle_backoff)
         check_bool("conflict_with_key", conflict_with_key)
         check_duration(
             "attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False
@@ -161,7 +160,7 @@ class RetryPolicy(Frozen):
             statuses=status_set("statuses", statuses) | unexecuted,
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
             unexecuted_statuses=unexecuted,
-            vendors=() if vendors == () else vendors_with_body_hints(vendors),
+            vendors=() if vendors == () else tool("headers.vendors").with_body_hints(vendors),
             conflict_with_key=conflict_with_key,
             failures=kind_set(failures),
             methods=method_set(methods),
@@ -194,10 +193,10 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known; the message lists those that are.
         """
-        from .headers.vendors import VENDORS
+        from .headers.vendors import VENDORS, names_of
 
-        given = texts("vendors", vendors, "for_vendors('google', 'openai')")
-        rows = {name: VENDORS[name] for name in names_of(given, VENDORS)}
+        code = "for_vendors('google', 'openai')"
+        rows = {name: VENDORS[name] for name in names_of(vendors, VENDORS, code)}
         return self.replace(
             statuses=self.statuses.union(*(row.statuses for row in rows.values())),
             hinted_statuses=self.hinted_statuses.union(*(r.hinted_statuses for r in rows.values())),
@@ -352,41 +351,12 @@ class RetryPolicy(Frozen):
         return texts
 
 
-def check_backoff(name: str, value: object) -> None:
-    delay = getattr(value, "delay", None)
-    if not callable(delay):
-        raise TypeError(
-            f"{name} must be Exponential(…), Fixed(…) or an object with"
-            f" delay(attempt, previous, random), got {shown(value)}"
-        )
-    if isinstance(value, type):
-        code = tool("migration").code_of_class(value)
-        raise TypeError(f"{name} was given the class {value.__name__}: write {name}={code}")
-    if not type(value).__module__.startswith("forbear."):  # ours do, and each request may have one
-        check_takes(f"{name}.delay", delay, "attempt", "previous", "random")
-
-
 def status_set(name: str, value: object) -> frozenset[int]:
     statuses = a_set(name, value, "{429, 503}")
     for status in statuses:
         if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
             raise ValueError(f"{name} must hold whole numbers from 400 to 599, got {shown(status)}")
     return statuses
-
-
-def vendors_with_body_hints(value: Iterable[str]) -> tuple[str, ...]:
-    from .headers.vendors import VENDORS_WITH_BODY_HINTS  # loaded with the first policy for vendors
-
-    return names_of(texts("vendors", value, "['google']"), VENDORS_WITH_BODY_HINTS)
-
-
-def names_of(vendors: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in order, so that policies that do the same are equal."""
-    names = set(vendors)
-    if unknown := names.difference(known):
-        least = min(unknown, key=repr)
-        raise ValueError(f"vendor must be one of {', '.join(sorted(known))}, got {shown(least)}")
-    return tuple(sorted(names))
 
 
 def kind_set(value: object) -> frozenset[FailureKind]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from .checks import check_takes, shown
 from .headers.fields import Names, collect
 
 TYPE_CHECKING = False
@@ -119,15 +118,6 @@ def origin_of(scheme: str, host: str, port: int | None) -> str:
 
 
 known_origin = lru_cache(maxsize=1024)(origin_of)
-
-
-def check_scope(scope: object, *names: str) -> None:
-    """ValueError: it is none of the names, nor a function of the request."""
-    if not callable(scope) and scope not in names:
-        allowed = f"{', '.join(map(repr, names))} or a function of the request"
-        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
-    if callable(scope):
-        check_takes("scope", scope, "request")
 
 
 def scope_of(scope: Scope, request: Request) -> str:

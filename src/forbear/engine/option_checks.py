@@ -11,8 +11,8 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import check_bool, check_takes, shown, tool
-from ..core.feature_checks import check_has, check_no_class
+from ..core.checks import check_bool, shown, tool
+from ..core.feature_checks import check_has, check_no_class, check_takes
 from ..core.policy import RetryPolicy
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from ..core.call import CUT_BY_SENDER, PLUGIN_ERROR, STORY, Limit
 from ..core.checks import rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
-from ..core.request import check_scope, scope_of
+from ..core.request import scope_of
 from ..errors import RetryRefused
 from . import Locked
 from .health import (
@@ -130,7 +130,10 @@ class RetryGate(Locked):
                     f"max_held must be at least 0, got {max_held}; 0 holds no call,"
                     " None means 256 for threads and 1,024 for tasks"
                 )
-        check_scope(scope, "origin", "transport")
+        if scope != "origin":
+            from ..core.feature_checks import check_scope
+
+            check_scope(scope, "origin", "transport")
         self.max_held = max_held
         self.scope: Scope = scope
         self.quiet = True  # every origin is healthy and no call is held: nothing need be noted

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..checks import shown
+from ..feature_checks import texts
 from ..outcome import NO_HINT, Hint
 from .fields import FOREVER, OWS, is_digits, number
 
@@ -289,3 +291,17 @@ VENDORS: dict[str, Vendor] = {
 VENDORS_WITH_BODY_HINTS = tuple(
     sorted(name for name, vendor in VENDORS.items() if vendor.read or vendor.read_event)
 )
+
+
+def with_body_hints(value: Iterable[str]) -> tuple[str, ...]:
+    """Check ``RetryPolicy.vendors``."""
+    return names_of(value, VENDORS_WITH_BODY_HINTS, "['google']")
+
+
+def names_of(vendors: Iterable[str], known: Iterable[str], code: str) -> tuple[str, ...]:
+    """Each name once, in order, so that policies that do the same are equal."""
+    names = set(texts("vendors", vendors, code))
+    if unknown := names.difference(known):
+        least = min(unknown, key=repr)
+        raise ValueError(f"vendor must be one of {', '.join(sorted(known))}, got {shown(least)}")
+    return tuple(sorted(names))
