@@ -392,13 +392,11 @@ class Hedging:
             return "origin-strained"
         if port.is_full():
             return "local-saturation"
-        refusal = refusal_of_hedge(limits, call, now)
-        if refusal is not None:
+        if refusal := refusal_of_hedge(limits, call, now):
             return refusal
         if not times.spend():
             return "hedge-budget"
-        refusal = take_for_hedge(limits, call, now)
-        if refusal is not None:
+        if refusal := take_for_hedge(limits, call, now):
             times.end_held()
         return refusal
 
@@ -422,6 +420,14 @@ class HedgedCall:
         first_ended: The first attempt is over.
     """
 
+    hedge: Call | None = None
+    refused: Call | None = None
+    refusal: str | None = None
+    failure: Failure | None = None
+    error: Exception | None = None
+    ended_at = 0.0
+    has_won = has_raised = first_ended = False
+
     def __init__(self, hedging: Hedging, port: Any, inner: Inner, call: Call, request: Any) -> None:
         import anyio
 
@@ -431,13 +437,6 @@ class HedgedCall:
         self.at = call.sent_at + self.times.delay
         self.context, self.is_over = copy_context(), anyio.Event()
         self.scope, self.hedge_scope = anyio.CancelScope(), anyio.CancelScope()
-        self.hedge: Call | None = None
-        self.refused: Call | None = None
-        self.refusal: str | None = None
-        self.failure: Failure | None = None
-        self.error: Exception | None = None
-        self.ended_at = 0.0
-        self.has_won = self.has_raised = self.first_ended = False
 
     async def send(self) -> Any:
         """Send the first attempt; return what decides of the two."""
