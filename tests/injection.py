@@ -1,50 +1,38 @@
-"""Injection: an exception raised at every line that runs in forbear during a call.
+"""Injection: an exception raised at every line of the gate, slots, the loop and the driver.
 
-The n-th line of a call raises, as Ctrl-C or a cancellation would there; n counts up until the call
-gets through. After each of these calls everything must be back that it had taken: permits, tokens,
-places in the queue, locks, connections of a pool that has one. Then the next call on the same
-client must be answered. Libraries, sockets and the server are real; only the clock skips waits.
+The n-th of these lines that a call runs raises, as Ctrl-C or a cancellation would there; n counts
+up until the call gets through. After each of these calls everything must be back that it had taken:
+permits, tokens, places in the queue, locks, slots, connections of a pool that has one. Then the
+next call on the same client must be answered. Libraries, sockets and the server are real; only the
+clock skips waits.
 
 Left out is what nothing from outside can arrive at, since no function begins or ends just before:
 ``try:``, the end of a ``with`` block, which a trace function sees as a second visit to its first
 line, the first line of a ``finally``, and an ``except`` with what it binds or raises again. What
-arrives while the statement before runs is raised inside the block. Left out too is where the bare
-library loses a connection as well: the ``close`` of a body, what drives it and what httpcore traces
-in it, and what urllib3 asks while a connection is on its way: ``_get_conn``, after which it says
-FullPoolError, and ``is_retry``; and ``closed``, which io asks when it finalizes a body, and whose
-errors it swallows. So is the ``__exit__`` of a ``forbear.deadline``: what comes before its first
-statement nobody can undo.
-
-In a hedged call the second attempt has a task and its alarm a callback: what is raised there the
-event loop keeps to itself, so the call may go on, with the same left behind: nothing.
+arrives while the statement before runs is raised inside the block. Left out too is the ``close`` of
+a response, in which the bare library loses a connection as well.
 """
 
 import ast
 import asyncio
 import dis
 import linecache
-import re
 import sys
-import time
 import traceback
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
 from itertools import count
-from math import inf
 from pathlib import Path
 from threading import get_ident
 from types import SimpleNamespace
 
-import httpx
 import pytest
 
 import forbear
 from forbear import CircuitBreaker, Exponential, RetryBudget, RetryGate, RetryPolicy
-from forbear.adapters.urllib3.deadlines import HERE
 from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
-from forbear.addons.cooldown import Cooldown
 from forbear.engine.current import CURRENT
 from forbear.limits.health import TOKENS
 from forbear.testing import FakeClock
@@ -54,43 +42,37 @@ from .lanes.lane import run_at_once
 
 ROOT = str(Path(forbear.__file__).parent)
 UNTRACED = str(Path(ROOT) / "testing")  # the server and the clock are the test's
+# Where a call takes, holds and gives back: what it sends, how it sleeps and what it drains.
+SPOTS = ("limits", "addons/breaker", "addons/concurrency", "engine/loop", "engine/driver")
+SPOTS += ("engine/calls", "engine/clock", "adapters/httpx/port", "adapters/httpx/transport")
+SPOTS += ("adapters/urllib3/port", "adapters/urllib3/requests", "adapters/aiohttp/port")
 NUMBERS = count(1)
 SIZE = 200_000
-SPINE = "loop.py"
-DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits", "addons"))
 UNREAL = {}  # by identity, since the hash of a code object takes longer than a line
-TRACES = {"__call__", "check_deadline"}
-THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 
 
 class Injection:
-    """Raises ``error`` when the n-th line of forbear is about to run, while it is armed."""
+    """Raises ``error`` when the n-th line of these places is about to run, while it is armed."""
 
     now_armed = thread = None
 
-    def __init__(self, error, number, root=ROOT):
-        self.error, self.number, self.root = error, number, root
+    def __init__(self, error, number, *places):
+        self.error, self.number = error, number
+        self.places = tuple(str(Path(ROOT) / place) for place in places)
         self.visits = []
         self.where = None
-        self.is_beside = False  # in a task or callback of the event loop that is not the call's
 
     def visit(self, frame):
-        code, caller = frame.f_code, frame.f_back and frame.f_back.f_code.co_name
-        if "closed" in (code.co_name, caller):
+        code = frame.f_code
+        is_theirs = code.co_name in ("close", "aclose")
+        if not code.co_filename.startswith(self.places) or is_theirs:
             return
-        if caller == "close" and code.co_name in ("_close", "drive"):
-            return
-        if code.co_name in TRACES and "response_closed" in frame.f_locals.get("event", ""):
-            return
-        if code.co_filename.startswith(self.root) and frame.f_lasti not in unreal(code):
+        if frame.f_lasti not in unreal(code):
             self.visits.append((code, frame.f_lineno))
             if len(self.visits) == self.number:
                 path = Path(code.co_filename).relative_to(ROOT)
                 source = linecache.getline(code.co_filename, frame.f_lineno).strip()
                 self.where = f"{path}:{frame.f_lineno} {code.co_name}: {source}"
-                codes = [one.f_code for one, _ in traceback.walk_stack(frame)]
-                run, call = asyncio.Handle._run.__code__, Client.send.__code__
-                self.is_beside = run in codes and call not in codes
                 raise self.error
 
     @contextmanager
@@ -147,7 +129,7 @@ def every_line(folder, least):
         least: So many lines must be interrupted, or it was the wrong folder.
     """
     for number in range(1, 20_000):
-        injection = Injection(KeyboardInterrupt(), number, str(Path(ROOT) / folder))
+        injection = Injection(KeyboardInterrupt(), number, folder)
         yield interrupted(injection)
         if injection.where is None:
             break
@@ -174,14 +156,7 @@ def blocks(path):
         binds = isinstance(first, ast.Assign) and isinstance(first.value, ast.Name)
         if binds or (isinstance(first, ast.Raise) and first.exc is None):
             firsts.add(first.lineno)
-    theirs = {
-        line.lineno
-        for node in nodes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in THEIRS
-        for line in ast.walk(node)
-        if isinstance(line, ast.stmt)
-    }
-    return managed, firsts | theirs | {node.lineno for node in tries}
+    return managed, firsts | {node.lineno for node in tries}
 
 
 def unreal(code):
@@ -199,14 +174,11 @@ def unreal(code):
 
 
 class Client:
-    """A lane's client with a pool of one connection, or of two for a call that is hedged."""
+    """A lane's client with a pool of one connection."""
 
     def __init__(self, lane, options):
         self.lane, self.runner = lane, asyncio.Runner() if lane.is_async else None
-        pool = lane.pool_of(2 if "hedge" in options else 1)
-        if "hedge" in options:
-            pool["inner"] = Counting(pool["inner"])
-        self.opened = lane.client(**pool, **options)
+        self.opened = lane.client(**lane.pool_of(1), **options)
         self.client = self.run(self.opened.__aenter__())
         self.transport = lane.retrying(self.client)
 
@@ -240,29 +212,14 @@ class Client:
             self.runner.close()
 
 
-class Counting(httpx.AsyncBaseTransport):
-    """Counts what is sent, also where a request is cancelled before the server has seen it."""
-
-    def __init__(self, inner):
-        self.inner, self.sent = inner, []
-        self._pool = inner._pool  # as a lane looks for it
-
-    async def handle_async_request(self, request):
-        self.sent.append(request.url.path.rpartition("/")[0])
-        return await self.inner.handle_async_request(request)
-
-    async def aclose(self):
-        await self.inner.aclose()
-
-
 CLIENTS = ("httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "requests", "urllib3")
 
 
-def scenario(*steps, streamed=False, within=None, prepared=None, **options):
-    """One way of a call: the server's steps, whether the caller reads the body, the seconds of a
-    deadline around it, what is done before, and options in place of those that all share.
+def scenario(*steps, streamed=False, prepared=None, **options):
+    """One way of a call: the server's steps, whether the caller reads the body, what is done
+    before, and options in place of those that all share.
     """
-    way = {"steps": ",".join(steps), "streamed": streamed, "within": within, "prepared": prepared}
+    way = {"steps": ",".join(steps), "streamed": streamed, "prepared": prepared}
     return SimpleNamespace(**way, options=options)
 
 
@@ -289,7 +246,6 @@ def occupied(shared, origin):
 POLICY = RetryPolicy(max_attempts=3, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 PATIENT = POLICY.replace(max_attempts=9)
 OPENS = {"consecutive_failures": 1, "open_for": 1.0}
-HEDGE = forbear.Hedge(delay=0.02)
 ONE = forbear.ConcurrencyLimit(1, adaptive=False, scope="origin")
 BROKEN = f"cut:70001;body={SIZE};etag=v1", f"200;body={SIZE};etag=v1"
 SCENARIOS = {
@@ -298,35 +254,14 @@ SCENARIOS = {
     "retry after an error": scenario("reset-head", "200;body=40"),
     "truncated": scenario("cut:10;body=40", "200;body=40"),
     "exhausted": scenario("503;body=40", gate=None),
-    "exhausted by errors": scenario("reset-head", gate=None),
     "held": scenario("503;body=40", "503;body=40", "200;body=40", policy=PATIENT),
     "held to the end": scenario("503;body=40", policy=PATIENT),
     "half-open": scenario("200;body=40", prepared=opened, breaker=OPENS),
-    "failed probe": scenario("503;body=40", "200", prepared=opened, breaker=OPENS),
-    "cooldown": scenario("503;retry-after=1", "200;body=40", cooldown="all"),
     "resumed": scenario(*BROKEN, streamed=True),
     "resumed inside": scenario(*BROKEN),
-    "deadline": scenario("503;body=40", "200;body=40", within=60.0),
-    "resumed under a deadline": scenario(*BROKEN, streamed=True, within=60.0),
-    "hedged, the first wins": scenario("200;delay=60;body=40", "200;delay=900", hedge=HEDGE),
-    "hedged, the second wins": scenario("200;delay=300", "200;delay=20;body=40", hedge=HEDGE),
     "a slot": scenario("503;body=40", "200;body=40", concurrency=ONE),
     "queued": scenario("200;body=40", prepared=occupied, concurrency=ONE),
-    "hedged, both fail": scenario("503;delay=60", "500;delay=60", "200;body=40", hedge=HEDGE),
 }
-
-
-def scenarios_of(client):
-    """Only an asynchronous client hedges."""
-    named = SCENARIOS.items()
-    return [name for name, one in named if client == "httpx-asyncio" or "hedge" not in one.options]
-
-
-class PassingClock(FakeClock):
-    """Time passes too: the alarm of a second attempt rings by a timer of the event loop."""
-
-    def monotonic(self):
-        return super().monotonic() + time.monotonic()
 
 
 class Shared:
@@ -335,8 +270,7 @@ class Shared:
     def __init__(self, client, way, server):
         # Copies, which have their own tokens and slots.
         own = {name: copy(value) for name, value in way.options.items()}
-        self.hedge, self.slots = own.get("hedge"), own.get("concurrency")
-        self.clock = FakeClock() if self.hedge is None else PassingClock()
+        self.slots, self.clock = own.get("concurrency"), FakeClock()
         self.server, self.origin, self.paths = server, server.url, []
         # Neither calls nor time add tokens: what is missing was spent.
         self.budget = RetryBudget(ratio=0, floor_per_second=0)
@@ -351,25 +285,18 @@ class Shared:
         self.client = Client(lane_of(client), options)
         self.port = self.client.transport.port
 
-    def call(self, steps, *, streamed=False, within=None):
+    def call(self, steps, *, streamed=False):
         path = f"/s/{next(NUMBERS)}"
         self.paths.append(path)
-        with nullcontext() if within is None else forbear.deadline(within, clock=self.clock):
-            return self.client.call(f"{self.server.url}{path}/{steps}", streamed=streamed)
+        return self.client.call(f"{self.server.url}{path}/{steps}", streamed=streamed)
 
     def faults(self, caught=None):
         """Say what has not come back; what was being sent when ``caught`` came is paid for."""
         now, settings = self.clock.monotonic(), self.port.settings
         counts = [len(self.server.requests(path)) for path in self.paths]
-        if self.hedge is not None:
-            counts = [self.client.transport.inner.sent.count(path) for path in self.paths]
         retries = sum(max(0, number - 1) for number in counts)
         retries += caught is not None and was_sending(caught)
-        parts = [self.gate, self.budget, self.breaker, settings.sleeper, self.slots, self.hedge]
-        listed = settings.limits.listed
-        parts += [one.shared for one in listed if isinstance(one.shared, Cooldown)]
-        if self.hedge is not None:
-            parts += self.hedge._times.values()
+        parts = [self.gate, self.budget, self.breaker, settings.sleeper, self.slots]
         if self.other is not None:
             self.other.free()
         for part in filter(None, parts):
@@ -387,15 +314,10 @@ class Shared:
             yield "the budget is quiet and not full"
         if settings.sleeper.waiting():
             yield "a call seems to sleep"
-        if CURRENT.get() is not None or HERE.ends_at != inf:
+        if CURRENT.get() is not None:
             yield "a context is left set"
         if self.port.backstop is not None and self.port.backstop.alarms.pending:
             yield "an attempt would still be cut"
-        if self.hedge is not None and self.port.settings.layers[0].of_thread.alarms.pending:
-            yield "a second attempt would still be sent"
-        for times in self.hedge._times.values() if self.hedge is not None else ():
-            if (missing := self.hedge.burst - times._tokens) > retries:
-                yield f"{missing:g} tokens of the hedge are spent for {retries} attempts"
         if not self.client.lane.is_idle(self.client.client):
             yield "a connection is lost"
 
@@ -423,13 +345,8 @@ class Shared:
 
 
 def was_sending(caught):
-    for frame, line in traceback.walk_tb(caught.__traceback__):
-        name, path = frame.f_code.co_name, frame.f_code.co_filename
-        if name == "send" and path.startswith(ROOT):
-            return True
-        if name == "send_hedge" and re.search("sending|inner", linecache.getline(path, line)):
-            return True
-    return False
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(caught.__traceback__)]
+    return any(one.co_name == "send" and one.co_filename.startswith(ROOT) for one in codes)
 
 
 def inject(client, name, server, number, error):
@@ -437,19 +354,17 @@ def inject(client, name, server, number, error):
     CURRENT.set(None)
     way = SCENARIOS[name]
     shared = Shared(client, way, server)
-    injection = Injection(error, number)
+    injection = Injection(error, number, *SPOTS)
     caught = None
     try:
         with injection.armed():
-            shared.call(way.steps, streamed=way.streamed, within=way.within)
+            shared.call(way.steps, streamed=way.streamed)
     except BaseException as raised:
         caught = raised  # with its frames: nothing is left to the garbage collector
         if type(raised) is type(error) and raised is not error:
             raise
-    faults = list(shared.faults(error if injection.is_beside else caught))
-    # While the second attempt's cancellation of the first one is handled, CancelledError is that.
-    won = isinstance(error.__context__, asyncio.CancelledError)
-    if injection.where is not None and caught is None and not (injection.is_beside or won):
+    faults = list(shared.faults(caught))
+    if injection.where is not None and caught is None:
         faults.append("it was swallowed")
     if not faults:
         shared.clock.advance(20.0)  # a circuit that was opened lets a probe go
@@ -471,15 +386,11 @@ def inject(client, name, server, number, error):
 def new_numbers(client, name, server, seen):
     """Return the lines of a call that were not ``seen`` in other ways of it, and add them.
 
-    Those of core and limits are httpx's to show: requests and urllib3 run the same ones from the
-    same loop.
+    Those of the loop are new in each way: what a call has at them differs.
     """
     found = []
     for number, (code, line) in enumerate(visits_of(client, name, server), 1):
-        if client in ("requests", "urllib3") and code.co_filename.startswith(DECIDING):
-            continue
-        # What a call has at these lines differs from one way of a call to the other.
-        key = code, line, code.co_filename.endswith(SPINE) and name
+        key = code, line, code.co_filename.endswith("loop.py") and name
         if key not in seen:
             seen.add(key)
             found.append(number)
