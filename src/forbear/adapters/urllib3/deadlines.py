@@ -205,21 +205,3 @@ def keep_deadlines(manager: Any) -> None:
 
 
 LARGE = 65_536  # bytes; a smaller body is requested anew
-
-
-def is_resumable(raw: HTTPResponse) -> bool:
-    """May this urllib3 response be resumable? Whether it is, is decided when it breaks."""
-    return (
-        isinstance(raw, HTTPResponse)
-        and raw.status in (200, 206)
-        and ("etag" in raw.headers or "last-modified" in raw.headers)
-        and not raw.chunked
-        and not getattr(raw, "forbear_resumes", False)
-        and not raw.closed
-    )
-
-
-def is_large(raw: HTTPResponse) -> bool:
-    """Is it worth keeping the beginning, should the body break?"""
-    length = getattr(raw, "length_remaining", None)
-    return length is not None and length > LARGE and is_resumable(raw)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from .guard import Body
-    from .port import Phases
-    from .types import Limited
+    from .port import Limited, Phases
 
     Lines = Sequence[tuple[str, str]]
     AnyError = TypeVar("AnyError", bound=BaseException)
@@ -66,7 +65,7 @@ class PoolRequest:
         return PoolRequest(*head, self.preload, self.named)
 
 
-class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
+class PoolPort(Urllib3Port[HTTPResponse]):
     """The port that all pools of one manager share.
 
     Attributes:
@@ -133,8 +132,7 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
 
     def send_as(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}
-        is_bounded = self.is_bounded(limits)
-        if is_bounded:
+        if self.is_bounded(limits):
             changed["timeout"] = self.bounded(view, limits)
         if view.asks_rest:
             # The Range header would be sent along, and the URL of another origin may have another
@@ -142,11 +140,8 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
             changed["redirect"] = False
         if view.guard is not None:  # it seeks a file back by itself
             changed["body_pos"] = None
-        named, send = {**request.named, **changed}, request.pool.send_once
         parts = request.method, request.url, request.body, request.headers
-        if not is_bounded:
-            return send(*parts, **named)  # type: ignore[no-any-return]
-        return self.under_deadline(limits, send, *parts, **named)
+        return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]
 
     def load(self, request: Any, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released."""
@@ -187,9 +182,6 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
 
     def consumed(self, call: object, error: Exception) -> Exception:
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")
-
-    def load_last(self, call: Call, response: HTTPResponse) -> None:
-        self.load(call.request.original, response)
 
     def with_raw(self, response: HTTPResponse, raw: HTTPResponse) -> HTTPResponse:
         return raw

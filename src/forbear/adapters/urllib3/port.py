@@ -17,14 +17,13 @@ from urllib3.util import Timeout
 from ...core.call import RECORD, SENDS, Rest
 from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
-from ...engine.bodies import PutBack
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.driver import discard, hand_over, watched
 from ...engine.errors import EARLY, ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
-from ...engine.reading import DRAIN_BYTES, Nothing
+from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF, addon
 from .deadlines import (
     HERE,
@@ -32,45 +31,54 @@ from .deadlines import (
     close,
     close_idle,
     has_arrived,
-    is_large,
     is_quick,
-    is_resumable,
     read_freely,
 )
 from .errors import classify, tree
 from .request import PLAIN, Urllib3Request, least, viewed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from typing import Protocol
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...core.headers.ranges import Download
+    from ...engine.clock import Clock
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
+    from ...engine.port import Port
     from ...engine.reading import Ending, Live, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .guard import Body
-    from .types import EitherRequest, EitherResponse, Limited
 
-    Lines = Sequence[tuple[str, str]]
+    class EitherResponse(Protocol):
+        """A response of requests or of urllib3."""
+
+        @property
+        def headers(self) -> MutableMapping[str, str]: ...
+        def close(self) -> None: ...
+
+    Limited = Call | Outgoing  # what bounds an attempt in time
     Phases = tuple[float | None, float | None, float | None]  # total, connect, read
-
-
-AnyRequest = TypeVar("AnyRequest", bound="EitherRequest")
+else:
+    Port = Generic
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 current = CURRENT.get
 LEAST = 0.001  # seconds; urllib3 refuses 0
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
-class Urllib3Port(Generic[AnyRequest, AnyResponse]):
+class Urllib3Port(Port[AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
     decodes = False
-    backstop = None
+    # Attributes, where the protocol says properties, because it only reads them.
+    clock: Clock
+    backstop: None = None  # pyright: ignore
+    circuit_open_error: type[CircuitOpenError]
+    deadline_exceeded: type[DeadlineExceeded]
 
     if TYPE_CHECKING:
 
@@ -82,26 +90,11 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
-        def load(self, request: AnyRequest, response: AnyResponse) -> None: ...
+        def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def phases_of(self, view: Urllib3Request) -> Phases: ...
-        def view_of(self, source: Any) -> Urllib3Request: ...
-        def guard_of(self, request: AnyRequest, body: object, hop: object) -> Body: ...
-        def copied(
-            self, request: AnyRequest, lines: Lines | None = None, url: str | None = None
-        ) -> AnyRequest: ...
-        def url_at(self, url: str, scheme: str, host: str, port: int) -> str: ...
-        def host_of(self, url: str) -> str: ...
-        def send_as(
-            self, view: Urllib3Request, limits: Limited, request: AnyRequest
-        ) -> AnyResponse: ...
-        def load_last(self, call: Call, response: AnyResponse) -> None: ...
+        def send_as(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def status_error(
-            self, call: Call, response: AnyResponse, body: list[bytes] | None
-        ) -> Exception: ...
-        def consumed(self, call: Any, error: Exception) -> Exception: ...
-        def closed_error(self) -> Exception: ...
 
     def __init__(
         self,
@@ -111,14 +104,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     ) -> None:
         self.settings = settings
         settings.load(__name__.rpartition(".")[0])
-        self.reads_quotas = settings.limits.reads_quotas
-        self.clock = settings.clock
-        self.circuit_open_error = circuit_open_error
-        self.deadline_exceeded = deadline_exceeded
-        self.special = settings.special
-        self.asks = settings.asks
-        self.is_plain = settings.is_plain
-        self.shared = settings.limits.shared
+        self.clock = settings.clock  # pyright: ignore
+        self.circuit_open_error = circuit_open_error  # pyright: ignore
+        self.deadline_exceeded = deadline_exceeded  # pyright: ignore
 
     # A call begins.
 
@@ -131,19 +119,18 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         The fast path: a response below 300 whose body is whole, or the caller's to read, is handed
         over without there having been a call. ``send`` sends the request as it is.
         """
-        started_at, context = self.clock.monotonic(), current()
+        started_at, context, settings = self.clock.monotonic(), current(), self.settings
+        shared = settings.limits.shared
         view: Any = None
         call = outgoing = None
         if (
             setting is not None
-            or self.special
+            or settings.special
             or (context is not None and not context.asks_nothing)
             or type(body) not in PLAIN
         ):
             view, outgoing = self.prepare(source, started_at, context, setting)
-        if not self.shared.quiet or (
-            outgoing is not None and (self.asks or outgoing.policy is OFF)
-        ):
+        if not shared.quiet or (outgoing is not None and (settings.asks or outgoing.policy is OFF)):
             return self.run(call_of(self, source, outgoing, started_at, context))
         begin = partial(call_after_first, self, source, outgoing, started_at, context)
         live: Any = None
@@ -158,11 +145,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
                     if streams:
                         live = watched(self, None, live, begin)
                     if streams or self.load_small(source, live):
-                        if not (self.is_plain and self.shared.quiet):
+                        if not (settings.is_plain and shared.quiet):
                             view = self.view_of(source)
-                            note_success(
-                                self.settings, view.method, view.origin, status, started_at
-                            )
+                            note_success(settings, view.method, view.origin, status, started_at)
                         return live  # type: ignore[no-any-return]
             except Exception as error:
                 self.close(live)
@@ -202,8 +187,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         """
         from ...engine.prepare import outgoing_for
 
-        view = self.view_of(source)
-        request: AnyRequest = view.original
+        view: Any = self.view_of(source)
+        request: Any = view.original
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
         if outgoing.deadline_at <= started_at:
@@ -224,7 +209,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
 
-    async def transmit(self, call: Call, request: AnyRequest) -> AnyResponse:
+    async def transmit(self, call: Call, request: Any) -> AnyResponse:
         view = viewed(call)
         view.asks_rest = call.rest is not None
         response = call.live = self.sent(view, call, request)
@@ -244,17 +229,20 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
                 raise ProtocolError("Connection broken: the rest of the body is another one's")
         return self.read(call, response)
 
-    def sent(self, view: Urllib3Request, limits: Limited, request: AnyRequest) -> AnyResponse:
-        """Send a request once, its body from the beginning."""
-        guard = view.guard
-        if guard is None:
-            return self.send_as(view, limits, request)
+    def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
+        """Send a request once, its body from the beginning, in the pools below by the deadline."""
+        guard, left, before = view.guard, self.left(limits), HERE.ends_at
         try:
-            guard.begin_attempt()
-            request.body = guard.outgoing
+            if guard is not None:
+                guard.begin_attempt()
+                request.body = guard.outgoing
+            if left is not None:
+                HERE.ends_at = SYSTEM_CLOCK.true_monotonic() + left
             return self.send_as(view, limits, request)
-        finally:  # callers read, and resend, the request of the response
-            request.body = guard.source
+        finally:
+            HERE.ends_at = before
+            if guard is not None:  # callers read, and resend, the request of the response
+                request.body = guard.source
 
     def is_empty_stream(self, response: AnyResponse, method: str | None) -> bool:
         """Is a body that was read a stream of events without a byte?"""
@@ -291,17 +279,6 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
             return None
         return max(limits.deadline_at - self.clock.monotonic(), LEAST)
 
-    def under_deadline(
-        self, limits: Limited, send: Callable[..., AnyResponse], *arguments: Any, **named: Any
-    ) -> AnyResponse:
-        """Send with the deadline set for the pools below."""
-        left, before = self.left(limits), HERE.ends_at
-        HERE.ends_at = inf if left is None else SYSTEM_CLOCK.true_monotonic() + left
-        try:
-            return send(*arguments, **named)
-        finally:
-            HERE.ends_at = before
-
     def in_time(
         self, response: AnyResponse, left: float | None,
         late: Callable[[], Exception] | None = None,
@@ -323,7 +300,8 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return not (
             self.settings.options.get("resume")
             and self.settings.options.get("retry_if") is None
-            and is_large(self.raw_of(response))
+            and (getattr(self.raw_of(response), "length_remaining", None) or 0) > LARGE
+            and self.is_resumable(None, response)
             and self.download_of(call, *self.head_of(response))
         )
 
@@ -347,7 +325,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         try:
             while not call.request.streams:
                 try:
-                    self.load_last(call, response)
+                    self.load(call.request.original, response)
                     break
                 except Instead as ended:
                     call, response = ended.call, ended.outcome
@@ -423,7 +401,13 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return (self.raw_of(response).length_remaining or 0) > DRAIN_BYTES
 
     def is_resumable(self, request: object, response: AnyResponse) -> bool:
-        return is_resumable(self.raw_of(response))
+        raw = self.raw_of(response)
+        return (
+            self.is_open(response)
+            and raw.status in (200, 206)
+            and ("etag" in raw.headers or "last-modified" in raw.headers)
+            and not raw.chunked
+        )
 
     def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
         from ...core.headers.ranges import download_of  # loaded with the first that breaks
@@ -434,8 +418,9 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return False
 
     def put_back(
-        self, response: AnyResponse, live: Live, pieces: list[bytes], ending: Ending | Exception
-    ) -> AnyResponse:
+        self, response: AnyResponse, live: Live | None, pieces: list[bytes],
+        ending: Ending | Exception,
+    ) -> AnyResponse:  # fmt: skip
         from .bodies import put_back
 
         return self.stand_in(response, put_back(self.raw_of(response), pieces, ending))
@@ -445,10 +430,7 @@ class Urllib3Port(Generic[AnyRequest, AnyResponse]):
         return [] if file is None else list(file.source.pieces)
 
     def with_body(self, response: AnyResponse, pieces: list[bytes] | None) -> AnyResponse:
-        from .bodies import Replaced
-
-        raw = Replaced(self.raw_of(response), PutBack(pieces or (), Nothing()))
-        return self.stand_in(response, raw)
+        return self.put_back(response, None, pieces or [], WHOLE)
 
     def shown(self, response: AnyResponse, request: object, source: Source) -> AnyResponse:
         if self.has_ended(response):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from .guard import Body
-    from .port import Phases
-    from .types import Limited
+    from .port import Limited, Phases
 
     Lines = Sequence[tuple[str, str]]
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
-class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
+class RequestsPort(Urllib3Port[requests.Response]):
     """The port of one adapter."""
 
     status_of = staticmethod(attrgetter("status_code"))
@@ -96,8 +95,8 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
         # requests raises its own error for a timeout of other than two parts.
         if not self.is_bounded(limits) or (isinstance(timeout, tuple) and len(timeout) != 2):
             return self.adapter.send_once(request, view.streams, *view.arguments)
-        bounded, send = self.bounded(view, limits), self.adapter.send_once
-        return self.under_deadline(limits, send, request, True, bounded, *view.arguments[1:])
+        timeout = self.bounded(view, limits)
+        return self.adapter.send_once(request, True, timeout, *view.arguments[1:])
 
     def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
@@ -118,21 +117,15 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
             outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
 
     def loads(self, call: Call, response: requests.Response) -> bool:
-        # A session follows a redirect whose body cannot be read.
         return super().loads(call, response) and not response.is_redirect
 
     def load(self, request: object, response: requests.Response) -> None:
         try:
             _ = response.content
-        except BaseException:
+        except BaseException as error:
             response.close()
-            raise
-
-    def load_last(self, call: Call, response: requests.Response) -> None:
-        try:
-            _ = response.content
-        except UNREADABLE:
-            if not response.is_redirect:  # else the session does not need it
+            # A session follows a redirect whose body cannot be read.
+            if not (response.is_redirect and isinstance(error, UNREADABLE)):
                 raise
 
     def phases_of(self, view: Urllib3Request) -> Phases:
