@@ -26,7 +26,7 @@ from copy import copy
 from math import ceil, exp, floor, inf, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.call import FLAGGED, IN_FLIGHT, NUMBER, ORDER, STORY, Attempt
+from ..core.call import FINDINGS, IN_FLIGHT, INSPECTED, NUMBER, ORDER, STORY, Attempt
 from ..core.checks import (
     check_bool,
     check_duration,
@@ -41,15 +41,13 @@ from ..core.feature_checks import check_is, texts
 from ..core.outcome import IDEMPOTENT_METHODS, FailureKind, Phase
 from ..core.request import KEY_LINES
 from ..engine.alarms import Alarms, PerThread
-from ..engine.calls import end_attempt, sent_request
-from ..engine.driver import close
-from ..engine.errors import DeadlineCut, classify_error, classify_response, sends_once
+from ..engine.calls import end_attempt
+from ..engine.driver import close, inspected
+from ..engine.errors import classify_error, classify_response, sends_once
 from ..engine.frames import drop_frames
 from ..engine.prepare import aimed, outgoing_of
-from ..engine.reading import note_prefetch
 from ..engine.tasks import asyncio_loop
 from ..limits import Locked
-from .inspection import INSPECTION, Inspection, ask_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -598,13 +596,12 @@ class HedgedCall:
         if decides:
             await close(port, first)
         else:
+            keep_findings(call, judged)
             await self.stop(hedge)
         status = None if first is None or isinstance(first, Exception) else port.head_of(first)[0]
         if self.has_won or (failure is None and (status or 0) < 400):
             # Of a first attempt that was cancelled, ``elapsed`` is a lower bound.
             self.times.learn(elapsed, self.now())
-        if INSPECTION in judged.notes:
-            call.notes[INSPECTION] = judged.notes[INSPECTION]
         if not hedge.is_under_way:  # ``before_attempt`` has raised, or it was too late
             self.emit("failed" if self.has_raised else "cancelled", hedge)
             return first
@@ -632,10 +629,9 @@ class HedgedCall:
         port, call = self.port, self.call
         if IN_FLIGHT in call.notes:
             end_attempt(call)
-        call.notes.pop(INSPECTION, None)
-        for key in (IN_FLIGHT, INSPECTION):
-            if key in hedge.notes:
-                call.notes[key] = hedge.notes.pop(key)
+        if IN_FLIGHT in hedge.notes:
+            call.notes[IN_FLIGHT] = hedge.notes.pop(IN_FLIGHT)
+        keep_findings(call, hedge)
         if hedge.origin != call.origin:
             outgoing = outgoing_of(port, call)
             outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, hedge.origin)
@@ -672,19 +668,20 @@ def child_of(call: Call) -> Call:
     return child
 
 
+def keep_findings(call: Call, child: Call) -> None:
+    """Let the call go on with what was found out about the response of its child."""
+    for key in FINDINGS:
+        if key in child.notes:
+            call.notes[key] = child.notes[key]
+
+
 async def failure_of(port: Any, call: Call, outcome: Any) -> Failure | None:
-    """Return why an outcome is not good; ``retry_if`` inspects a response."""
-    if port.settings.options.get("retry_if") is not None and not isinstance(outcome, Exception):
-        inspection = Inspection(port, call, sent_request(call), outcome)
-        if await ask_in_time(port, call, inspection):
-            call.notes[INSPECTION], call.notes[FLAGGED] = inspection, inspection.answer
-            if inspection.ending is not None:
-                note_prefetch(call, inspection.ending)
-        else:
-            outcome = DeadlineCut()
+    """Return why an outcome is not good."""
+    outcome = await inspected(port, call, outcome)
     if isinstance(outcome, Exception):
         failure, call.last_error = classify_error(port, call, outcome), None
         return failure
+    call.notes[INSPECTED] = True
     return classify_response(port, call, outcome)
 
 

@@ -39,8 +39,6 @@ DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/
 SUFFIXES = ("+json", "+xml")
 READ = Names(("content-length", "transfer-encoding", "content-encoding"))
 
-INSPECTION = "inspection"  # key of a call's notes: that of a hedged response
-
 
 def check(function: object) -> object:
     """Check the option ``retry_if``."""
@@ -163,8 +161,9 @@ class Inspection:
     _body: bytes | None = None
     _is_given = False  # to the last copy
 
-    def __init__(self, port: Port[Any], call: Call, request: Any, response: Any) -> None:
-        self._port, self._call, self._request, self.response = port, call, request, response
+    def __init__(self, port: Port[Any], call: Call, response: Any) -> None:
+        self._port, self._call, self._request = port, call, sent_request(call)
+        self.response = response
 
     def shown(self) -> Any:
         """Make a copy that reads from here."""
@@ -243,12 +242,9 @@ async def inspect(port: Port[Response], call: Call, response: Response) -> Respo
     call.notes.pop(FLAGGED, None)
     if call.rest is not None:
         return response
-    inspection: Inspection | None = call.notes.pop(INSPECTION, None)
-    is_asked = inspection is not None
-    if inspection is None:
-        inspection = Inspection(port, call, sent_request(call), response)
+    inspection = Inspection(port, call, response)
     if port.settings.options["retry_if"] is not None and call.body_error is None:
-        if not is_asked and not await ask_in_time(port, call, inspection):
+        if not await ask_in_time(port, call, inspection):
             return DeadlineCut()
         call.notes[FLAGGED] = inspection.answer
     (status, lines), vendors = port.head_of(response), call.policy.vendors

@@ -97,6 +97,8 @@ PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
 HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
 FLAGGED = "flagged"  # by an add-on, whatever the status: True as a failure, False as final
 BODY_HINT = "body hint"  # what the body of the last response asks for
+INSPECTED = "inspected"  # the last response was already, while another attempt was in flight
+FINDINGS = INSPECTED, PREFETCH_RESULT, BODY_ERROR, FLAGGED, BODY_HINT  # about a response
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
 CUT_BY_SENDER = "cut by sender"

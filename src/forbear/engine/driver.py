@@ -88,6 +88,16 @@ async def run_hook(port: Port[Response], call: Call) -> None:
         await rewrite(port, call, request)
 
 
+async def inspected(
+    port: Port[Response], call: Call, outcome: Response | Exception
+) -> Response | Exception:
+    """Let add-ons read of a response what decides on it; return it, or what takes its place."""
+    for inspect in port.settings.inspectors_of(call.policy):
+        if not isinstance(outcome, Exception):
+            outcome = await inspect(port, call, outcome)
+    return outcome
+
+
 async def classify(
     port: Port[Response], call: Call, outcome: Response | Exception
 ) -> Failure | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, KEPT, PREPARED_FOR
+from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, INSPECTED, KEPT, PREPARED_FOR
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
@@ -20,7 +20,7 @@ from .calls import (
     not_retried,
     notify_outer_loops,
 )
-from .driver import classify, closed, hand_over, keep, last_error, run_hook, send, sleep
+from .driver import classify, closed, hand_over, inspected, keep, last_error, run_hook, send, sleep
 from .frames import drop_frames
 from .settings import OFF
 
@@ -194,10 +194,8 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
-            for inspect in settings.inspectors(call.policy):
-                if not isinstance(outcome, Exception):
-                    found: Response | Exception = await inspect(port, call, outcome)
-                    outcome = found
+            if not call.notes.pop(INSPECTED, False):
+                outcome = await inspected(port, call, outcome)
             seconds = settle(call, settings, await classify(port, call, outcome))
             if seconds is None:
                 if isinstance(outcome, Exception):

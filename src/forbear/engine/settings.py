@@ -138,7 +138,8 @@ class Settings:
 
     Attributes:
         options: All that were given, checked, by name; for the add-ons.
-        judges: Functions of add-ons that read of a response what decides on it.
+        judges: Functions of add-ons that read of a response what decides on it, before its body is.
+        inspectors: Such functions that are called when the response was received.
         layers: Of add-ons, around each attempt; a call with any is one from its first attempt on.
         finishers: Options whose add-ons go around a body that is handed over.
         watches_bodies: A body of a response may be prefetched, or go on where it breaks.
@@ -208,9 +209,9 @@ class Settings:
             return [partial(function, value) for function, value in found if function]
 
         self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
-        self._inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
+        self.inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
         self.layers: list[Layer] = [make(self.clock) for make in of_addons("layer")]
-        self.asks = bool(self.judges or self._inspectors or self.layers)
+        self.asks = bool(self.judges or self.inspectors or self.layers)
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
         self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
         self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
@@ -247,12 +248,12 @@ class Settings:
         """
         if self.special or not self.sends_alike or self.limits.moves_calls:
             import_module("forbear.engine.prepare")
-        if self.judges or self.inspectors(self.policy):
+        if self.judges or self.inspectors_of(self.policy):
             import_module(f"{adapter}.bodies")
 
-    def inspectors(self, policy: RetryPolicy) -> list[Any]:
-        """Functions of add-ons that read of a response what decides on it, once it was received."""
-        return [addon(BODY_HINTS).inspect] if policy.vendors else self._inspectors
+    def inspectors_of(self, policy: RetryPolicy) -> list[Any]:
+        """The inspectors under a policy."""
+        return [addon(BODY_HINTS).inspect] if policy.vendors else self.inspectors
 
 
 def load_all() -> None:

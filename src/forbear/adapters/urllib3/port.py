@@ -299,7 +299,7 @@ class Urllib3Port(Port[AnyResponse]):
         # A large one that can be resumed is read like one that was handed over (``run``).
         return not (
             self.settings.options.get("resume")
-            and self.settings.options.get("retry_if") is None
+            and not self.settings.inspectors
             and (getattr(self.raw_of(response), "length_remaining", None) or 0) > LARGE
             and self.is_resumable(None, response)
             and self.download_of(call, *self.head_of(response))
