@@ -27,10 +27,14 @@ from ..core.checks import (
     suggesting,
 )
 from ..core.feature_checks import check_is, check_scope
+from ..core.headers.fields import media_type
 from ..core.outcome import Reason
+from ..engine.calls import end_attempt, sent_request
+from ..engine.reading import WHOLE, is_endless
 from ..errors import RetryRefused
 from ..limits import Locked
 from ..limits.scopes import key_of
+from .in_flight import Releasing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
+    from ..engine.port import Port, Response
     from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
@@ -87,16 +92,21 @@ class Slot:
         """Give it back, or leave the queue. Idempotent, from any thread, and in finalizers."""
         self._limit.free(self)
 
-    def hand_over(self, *, endless: bool) -> bool:
-        """Say whether the body of a response that is handed over keeps the slot until its end.
+    def hand_over(self, port: Port[Response], call: Call, response: Response) -> Response:
+        """Let the body of a response that is handed over keep the slot, while it is to come.
 
-        ``endless``: it is a stream of events, so its end says nothing of the server's work.
+        The end of a stream of events says nothing of the server's work.
         """
-        releases = self._limit.releases or ("headers" if endless else "body")
-        self.is_handed = releases == "body"
-        if not self.is_handed:
-            self.free()
-        return self.is_handed
+        status, lines = port.head_of(response)
+        ends_with = self._limit.releases
+        if ends_with is None:
+            ends_with = "headers" if is_endless(media_type(lines), status) else "body"
+        if ends_with == "headers" or call.prefetch_result is WHOLE or port.has_ended(response):
+            end_attempt(call)
+            return response
+        self.is_handed = True
+        notes = call.notes
+        return port.surround(sent_request(call), response, lambda source: Releasing(source, notes))
 
 
 class Window:

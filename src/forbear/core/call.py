@@ -90,7 +90,8 @@ STORY = "story"  # what its record says besides, by its fields, and
 ORDER = "order"  # in which its attempts were sent, if two were in flight at once
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
-# What a limit lets an attempt have from its queue until its body ends; it can be ``free``d.
+# What a limit lets an attempt have until its body ends. Its ``free`` gives it back; ``hand_over``
+# returns a response whose body will do so.
 IN_FLIGHT = "in flight"
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
 PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"

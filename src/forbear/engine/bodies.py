@@ -1,7 +1,7 @@
 """Bodies: sources of bytes that go around what is still to come of a response.
 
-Each library has one source that reads from its connection (``Live``). What was put back, a slot or
-an error stands around it, and is written once: with a synchronous library nothing suspends. Loaded
+Each library has one source that reads from its connection (``Live``). What was put back, or an
+error, stands around it, and is written once: with a synchronous library nothing suspends. Loaded
 with the first body of which a part was read before the hand-over, or that is handed over open.
 """
 
@@ -12,7 +12,6 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .calls import free_in_flight
 from .frames import let_signals_through
 from .reading import LATE, WHOLE, Nothing
 
@@ -34,31 +33,6 @@ class PutBack:
     async def close(self) -> None:
         self.pieces.clear()
         await self.stream.close()
-
-
-class Releasing:
-    """A source that gives back the slot of its attempt when its body ends."""
-
-    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
-        self.stream, self._notes = stream, notes
-
-    async def read(self) -> bytes:
-        piece = b""
-        try:
-            piece = await self.stream.read()
-        finally:
-            if not piece:
-                free_in_flight(self._notes)
-        return piece
-
-    async def close(self) -> None:
-        try:
-            await self.stream.close()
-        finally:
-            free_in_flight(self._notes)
-
-    def __del__(self) -> None:  # dropped without being closed, or interrupted while it was made
-        free_in_flight(getattr(self, "_notes", {}))
 
 
 class Broken:

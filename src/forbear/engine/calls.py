@@ -179,27 +179,10 @@ def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     return error
 
 
-def free_in_flight(notes: dict[object, Any]) -> None:
-    """Give back the slot of a body that is read, closed or lost."""
-    held = notes.get(IN_FLIGHT)
-    if held is not None:
-        held.free()
-
-
-def end_attempt(call: Call, *, endless: bool | None = None) -> dict[object, Any] | None:
-    """Give back the slot of an attempt, or let the body that is handed over do that.
-
-    ``endless`` says whether that is a stream of events; None: none of it is to come.
-
-    Returns:
-        The notes with the slot that is freed when the body ends; None: it is free.
-    """
-    held = call.notes[IN_FLIGHT]
-    if endless is not None and held.hand_over(endless=endless):
-        return call.notes
-    held.free()
+def end_attempt(call: Call) -> None:
+    """Give back what a limit lets an attempt have until its body ends."""
+    call.notes[IN_FLIGHT].free()
     del call.notes[IN_FLIGHT]
-    return None
 
 
 def wants_status_error(call: Call) -> bool:

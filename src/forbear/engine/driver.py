@@ -11,11 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.call import IN_FLIGHT, IS_REUSED, KEPT, STORY, Story
-from ..core.headers.fields import media_type
 from ..core.outcome import Reason
-from .bodies import Releasing, read_briefly
+from .bodies import read_briefly
 from .calls import (
-    end_attempt,
     next_request,
     sent_request,
     wants_status_error,
@@ -31,7 +29,7 @@ from .errors import (
     story_below,
 )
 from .frames import let_signals_through
-from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE, is_endless
+from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE
 from .settings import OFF, addon
 
 if TYPE_CHECKING:
@@ -274,7 +272,8 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
             response = watched(port, sent_request(call), response, lambda: call)
         response = port.free_to_caller(call, response)
     if IN_FLIGHT in call.notes:
-        response = keep_in_flight(port, call, response)
+        kept: Response = call.notes[IN_FLIGHT].hand_over(port, call, response)
+        return kept
     return response
 
 
@@ -290,15 +289,3 @@ def watched(
         for option in port.settings.finishers:
             response = addon(option).finish(port, request, response, begin)
     return response
-
-
-def keep_in_flight(port: Port[Response], call: Call, response: Response) -> Response:
-    """Let the body of a response that is handed over keep the slot, while it is to come."""
-    endless = None
-    if call.prefetch_result is not WHOLE and not port.has_ended(response):
-        status, lines = port.head_of(response)
-        endless = is_endless(media_type(lines), status)
-    notes = end_attempt(call, endless=endless)
-    if notes is None:
-        return response
-    return port.surround(sent_request(call), response, lambda source: Releasing(source, notes))
