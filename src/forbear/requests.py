@@ -96,11 +96,6 @@ class RetryAdapter(BaseAdapter):
         pool_block: bool = DEFAULT_POOLBLOCK,
         **options: Unpack[Options[Predicate]],
     ) -> None:
-        if "prefetch" in options:
-            raise TypeError(
-                "RetryAdapter takes no prefetch: what is not streamed is read inside anyway,"
-                " whatever its size"
-            )
         if inner is not None and not callable(getattr(inner, "send", None)):
             raise TypeError(f"inner must be an adapter of requests, got {shown(inner)}")
         super().__init__()

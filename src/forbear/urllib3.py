@@ -154,11 +154,6 @@ class RetryPoolManager(urllib3.PoolManager):
         **options: Unpack[ManagerOptions],
     ) -> None:
         class_name = type(self).__name__
-        if "prefetch" in options:
-            raise TypeError(
-                f"{class_name} takes no prefetch: with preload_content=True the body is read inside"
-                " anyway, whatever its size"
-            )
         if "proxy_url" not in options and self.base is urllib3.ProxyManager:
             raise TypeError(
                 f"{class_name} needs proxy_url='http://…'; without a proxy use RetryPoolManager"

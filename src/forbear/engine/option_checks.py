@@ -36,6 +36,11 @@ def check_options(
     """
     if not options.keys() <= defaults.keys():
         raise TypeError(tool("migration").unknown(who, options, defaults))
+    if "prefetch" in options and not defaults["prefetch"]:
+        raise TypeError(
+            f"{who} takes no prefetch: what its caller does not stream is read inside anyway,"
+            " whatever its size"
+        )
     given = {**defaults, **options}
     if not isinstance(policy, RetryPolicy):
         raise TypeError(

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
-from urllib3.util import Retry, Timeout, parse_url
+from urllib3.util import Retry, Timeout
 from urllib3.util.proxy import connection_requires_http_tunnel
 
 from ...engine.frames import warn
 from ...errors import ForbearError
 from .port import Urllib3Port
-from .request import Urllib3Request, in_url, origin_at, path_of, phases_of
+from .request import Urllib3Request, origin_at, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...core.call import Call
     from .guard import Body
-    from .port import Limited, Phases
+    from .port import Limited
 
     Lines = Sequence[tuple[str, str]]
-    AnyError = TypeVar("AnyError", bound=BaseException)
     Retries = Retry | bool | int | None
 
 READ_ERRORS = (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)
@@ -110,31 +109,18 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             )
         return guard
 
-    def copied(
-        self, request: PoolRequest, lines: Lines | None = None, url: str | None = None
-    ) -> PoolRequest:
-        copy = request.copy()
-        for name, value in lines or ():
-            copy.headers[name] = value
-        if url is not None:
-            copy.pool = self.manager.connection_from_url(url)
-            proxy, config, scheme = self.manager.proxy, self.manager.proxy_config, copy.pool.scheme
-            if proxy is None or connection_requires_http_tunnel(proxy, config, scheme):
-                url = path_of(url)
-            copy.url = url
-        return copy
-
-    def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
-        return f"{scheme}://{in_url(scheme, host, port)}{path_of(url)}"
-
-    def host_of(self, url: str) -> str:
-        return "" if url.startswith("/") else parse_url(url).netloc or ""
+    def move(self, request: PoolRequest, url: str) -> None:
+        pool = request.pool = self.manager.connection_from_url(url)
+        proxy, config = self.manager.proxy, self.manager.proxy_config
+        if proxy is None or connection_requires_http_tunnel(proxy, config, pool.scheme):
+            url = path_of(url)
+        request.url = url
 
     def send_as(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}
         if self.is_bounded(limits):
             changed["timeout"] = self.bounded(view, limits)
-        if view.asks_rest:
+        if getattr(limits, "rest", None) is not None:
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
             changed["redirect"] = False
@@ -144,41 +130,31 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]
 
     def load(self, request: Any, response: HTTPResponse) -> None:
-        """Leave the response as ``preload_content=True`` does: read, its connection released."""
+        """Leave the response as ``preload_content=True`` does: read, its connection released.
+
+        Raises:
+            What urllib3 would have raised, mostly a MaxRetryError.
+        """
         try:
             _ = response.data
         except BaseException as error:
-            failed = self.load_error(request, response, error)
-            raise failed from failed.__cause__
-        response.release_conn()
-
-    def load_error(
-        self, request: Any, response: HTTPResponse, error: AnyError
-    ) -> AnyError | Exception:
-        """Close the response; return what urllib3 would have raised, mostly a MaxRetryError."""
-        response.close()
-        response.release_conn()
-        if type(request) is tuple:  # of a first attempt: the parts of one
-            request = PoolRequest(*request)
-        retries = request.named["retries"]
-        if retries and isinstance(error, READ_ERRORS) and not isinstance(error, ForbearError):
-            try:
+            response.close()
+            response.release_conn()
+            if type(request) is tuple:  # of a first attempt: the parts of one
+                request = PoolRequest(*request)
+            retries = request.named["retries"]
+            if retries and isinstance(error, READ_ERRORS) and not isinstance(error, ForbearError):
                 retries.increment(
                     request.method, request.url, error=error, _pool=request.pool,
                     _stacktrace=error.__traceback__,
                 )  # fmt: skip
-            except Exception as raised:
-                return raised
-        return error
+            raise
+        response.release_conn()
 
-    def phases_of(self, view: Urllib3Request) -> Phases:
+    def timeout_of(self, view: Urllib3Request) -> Any:
         original: PoolRequest = view.original
-        configured = original.named.get("timeout", original.pool.timeout)
-        if configured is Timeout.DEFAULT_TIMEOUT:
-            configured = original.pool.timeout
-        if isinstance(configured, Timeout):
-            return phases_of(configured)
-        return None, configured, configured
+        configured = original.named.get("timeout", Timeout.DEFAULT_TIMEOUT)
+        return original.pool.timeout if configured is Timeout.DEFAULT_TIMEOUT else configured
 
     def consumed(self, call: object, error: Exception) -> Exception:
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")

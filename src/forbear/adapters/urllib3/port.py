@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
-from urllib3.util import Timeout
+from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
 from ...core.headers.fields import begins_events
@@ -35,7 +35,7 @@ from .deadlines import (
     read_freely,
 )
 from .errors import classify, tree
-from .request import PLAIN, Urllib3Request, least, viewed
+from .request import PLAIN, Urllib3Request, in_url, least, path_of, phases_of, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
     Limited = Call | Outgoing  # what bounds an attempt in time
-    Phases = tuple[float | None, float | None, float | None]  # total, connect, read
+    Lines = Sequence[tuple[str, str]]
 else:
     Port = Generic
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
@@ -92,7 +92,8 @@ class Urllib3Port(Port[AnyResponse]):
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def phases_of(self, view: Urllib3Request) -> Phases: ...
+        def timeout_of(self, view: Urllib3Request) -> Any: ...
+        def move(self, request: Any, url: str) -> None: ...  # a copy
         def send_as(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
 
@@ -198,6 +199,20 @@ class Urllib3Port(Port[AnyResponse]):
         view.guard = outgoing.guard
         return view, outgoing
 
+    def copied(self, request: Any, lines: Lines | None = None, url: str | None = None) -> Any:
+        copy = request.copy()
+        for name, value in lines or ():
+            copy.headers[name] = value
+        if url is not None:
+            self.move(copy, url)
+        return copy
+
+    def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
+        return f"{scheme}://{in_url(scheme, host, port)}{path_of(url)}"
+
+    def host_of(self, url: str) -> str:
+        return "" if url.startswith("/") else parse_url(url).netloc or ""
+
     def bound(self, outgoing: Outgoing) -> None:
         """Nothing: ``transmit`` reads the limits of what it sends."""
 
@@ -210,9 +225,7 @@ class Urllib3Port(Port[AnyResponse]):
         """Nothing: a body was written before its response came."""
 
     async def transmit(self, call: Call, request: Any) -> AnyResponse:
-        view = viewed(call)
-        view.asks_rest = call.rest is not None
-        response = call.live = self.sent(view, call, request)
+        response = call.live = self.sent(viewed(call), call, request)
         return response
 
     async def received(self, call: Call, response: AnyResponse) -> AnyResponse:
@@ -256,7 +269,7 @@ class Urllib3Port(Port[AnyResponse]):
 
     def bounded(self, view: Urllib3Request, limits: Limited) -> Timeout:
         """Return the timeouts of the next attempt."""
-        total, connect, read = self.phases_of(view)
+        total, connect, read = phases_of(self.timeout_of(view))
         each = limits.policy.attempt_timeout
         return Timeout(least(total, self.left(limits)), least(connect, each), least(read, each))
 
@@ -369,7 +382,7 @@ class Urllib3Port(Port[AnyResponse]):
             return response
         if not view.streams:
             return self.in_time(response, self.left(limits))
-        read_freely(self.raw_of(response), self.phases_of(view)[2])
+        read_freely(self.raw_of(response), phases_of(self.timeout_of(view))[2])
         if context is None or not context.has_deadline():
             return response
 

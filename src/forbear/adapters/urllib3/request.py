@@ -27,10 +27,9 @@ class Urllib3Request(Request):
         original: The request as the caller made it.
         streams: The caller reads the body of the response.
         arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
-        asks_rest: It asks for what is missing of a body.
     """
 
-    __slots__ = ("arguments", "asks_rest", "streams")
+    __slots__ = ("arguments", "streams")
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class Urllib3Request(Request):
         super().__init__(method, origin, headers, key_names, target, original)
         self.streams = streams
         self.arguments = arguments
-        self.asks_rest = False
 
     def header_lines(self) -> list[tuple[str, str]]:
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
@@ -91,8 +89,10 @@ def origin_in(url: str) -> str:
     return ""
 
 
-def phases_of(configured: Timeout) -> tuple[Any, Any, Any]:
-    """Seconds in all, for connecting and for each read, as a Timeout has them; None: no limit."""
+def phases_of(configured: Any) -> tuple[Any, Any, Any]:
+    """Seconds in all, for connecting and for each read, of any form of timeout; None: no limit."""
+    if not isinstance(configured, Timeout):
+        return (None, *(configured if isinstance(configured, tuple) else (configured,) * 2))
     own = configured.clone()
     own.start_connect()  # before that it has no read timeout
     return own.total, own.connect_timeout, own.read_timeout

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
@@ -13,7 +12,7 @@ from urllib3.util import Timeout
 
 from ...core.headers.fields import as_text
 from .port import Urllib3Port
-from .request import Urllib3Request, in_url, origin_at, phases_of, viewed
+from .request import Urllib3Request, origin_at, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +23,12 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from .guard import Body
-    from .port import Limited, Phases
+    from .port import Limited
 
     Lines = Sequence[tuple[str, str]]
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
     Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
-    Piece = TypeVar("Piece")
 
 
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
@@ -66,27 +64,8 @@ class RequestsPort(Urllib3Port[requests.Response]):
         start = request._body_position
         return guard_of(body, start, self.settings.body_buffer)
 
-    def copied(
-        self,
-        request: requests.PreparedRequest,
-        lines: Lines | None = None,
-        url: str | None = None,
-    ) -> requests.PreparedRequest:
-        copy = request.copy()
-        for name, value in lines or ():
-            copy.headers[name] = value
-        if url is not None:
-            copy.url = url
-        return copy
-
-    def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
-        parts = urlsplit(url)
-        user, at, _ = parts.netloc.rpartition("@")
-        netloc = user + at + in_url(scheme, host, port)
-        return parts._replace(scheme=scheme, netloc=netloc).geturl()
-
-    def host_of(self, url: str) -> str:
-        return urlsplit(url).netloc.rpartition("@")[2]
+    def move(self, request: requests.PreparedRequest, url: str) -> None:
+        request.url = url
 
     def send_as(
         self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
@@ -128,12 +107,8 @@ class RequestsPort(Urllib3Port[requests.Response]):
             if not (response.is_redirect and isinstance(error, UNREADABLE)):
                 raise
 
-    def phases_of(self, view: Urllib3Request) -> Phases:
-        timeout = view.arguments[0]
-        if isinstance(timeout, Timeout):
-            return phases_of(timeout)
-        connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-        return None, connect, read
+    def timeout_of(self, view: Urllib3Request) -> Timeouts:
+        return view.arguments[0]  # type: ignore[no-any-return]
 
     def with_raw(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
         response.raw = raw
