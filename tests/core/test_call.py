@@ -5,6 +5,7 @@ from forbear.core.call import Call, Rest
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
 from forbear.core.request import Request
+from forbear.engine.events import kind_of
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase
 
@@ -51,10 +52,10 @@ def test_the_story_of_a_call() -> None:
 def test_kinds_of_attempts() -> None:
     """First, retry, to another origin; and after a body broke all is resuming."""
     call = a_call()
-    assert call.kind_of(0, HERE) == "first"
+    assert kind_of(call, 0, HERE) == "first"
     call.note(answer(503), 0.0, 0.0, "backoff")
-    assert call.kind_of(1, HERE) == "retry"
-    assert call.kind_of(1, THERE) == "failover"
+    assert kind_of(call, 1, HERE) == "retry"
+    assert kind_of(call, 1, THERE) == "failover"
     call.origin = THERE
     call.sending(1.0)
     call.accept(1.0)
@@ -62,7 +63,7 @@ def test_kinds_of_attempts() -> None:
     call.history.pop()  # of the response that was accepted
     call.note(RESET, 2.0, 0.0, "backoff")
     call.notes[Rest] = Rest("resume", 1, True, False, False, lambda status, lines: True)
-    assert [call.kind_of(place, THERE) for place in range(3)] == [None, None, "resume"]
+    assert [kind_of(call, place, THERE) for place in range(3)] == [None, None, "resume"]
 
 
 def test_a_story_is_final_if_more_must_not_be_added() -> None:

@@ -33,7 +33,7 @@ from ..engine.calls import end_attempt, sent_request
 from ..engine.reading import WHOLE, is_endless
 from ..errors import RetryRefused
 from ..limits import Locked
-from ..limits.scopes import key_of
+from ..limits.scopes import delay_by, key_of
 from .in_flight import Releasing
 
 if TYPE_CHECKING:
@@ -502,7 +502,7 @@ class SlotLimit(Limit):
             call.notes[IN_QUEUE] = True
             return min(wait, until - now)
         call.notes.pop(IN_QUEUE, None)
-        call.delay_by("concurrency", "waited_for_slot", now - slot.since)
+        delay_by(call, "concurrency", "waited_for_slot", now - slot.since)
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:

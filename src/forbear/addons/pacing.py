@@ -21,7 +21,7 @@ from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.feature_checks import check_is, check_scope
 from ..limits import Locked
-from ..limits.scopes import key_of
+from ..limits.scopes import delay_by, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -279,7 +279,7 @@ class PacingLimit(Limit):
         call.notes.pop(IN_QUEUE, None)
         waited = now - turn.since
         if waited > 0:
-            call.delay_by("pacing", "paced", waited)
+            delay_by(call, "pacing", "paced", waited)
         turn.since = now  # it is asked again if a later limit lets it wait
         return 0.0
 

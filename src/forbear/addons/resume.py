@@ -35,7 +35,6 @@ from ..engine.errors import Instead
 from ..engine.loop import run
 from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
-from ..engine.refusals import body_broke
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -324,6 +323,8 @@ class Resumable:
         what = self._requestable(call)
         if what is None or (type(what) is Repeat and self._kept is None):
             if self._is_quiet:
+                from ..engine.refusals import body_broke  # loaded with the first that stays so
+
                 body_broke(port, call, error, kind)
                 self._original.attach(call.story(port.clock.monotonic()))
             return False

@@ -438,36 +438,9 @@ class Call:
         story = self.notes.setdefault(STORY, {})
         story[field] = story.get(field, 0.0) + seconds
 
-    def delay_by(self, limit: str, field: str, seconds: float) -> None:
-        """Note that a limit has delayed the next attempt."""
-        self.add_to_story(field, seconds)
-        self.notes.setdefault(DELAYED_BY, []).append((limit, seconds))
-
     def waited(self) -> float:
         """Seconds waited so far, the wait that begins now included."""
         return sum(attempt.delay or 0.0 for attempt in self.history)
-
-    def kind_of(self, index: int, origin: str) -> str | None:
-        """Say what the attempt at this index of the history is, if it is sent to ``origin``.
-
-        "first", "hedge" (of the first one, if it decides), "retry", "failover" (to another origin
-        than the one before) or what a rest has noted. None for an attempt that was accepted before
-        its body broke.
-        """
-        if self.rest is not None:
-            return self.rest.kind if index > self.rest.broke_at else None
-        if index == 0:
-            order = self.notes.get(STORY, {}).get(ORDER)
-            return "first" if order is None else str(order.first_kind)
-        return "retry" if self.history[index - 1].origin == origin else "failover"
-
-    def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
-        """The body of the last accepted response broke, and no attempt follows."""
-        if self.stop is None:  # else the history already ends with why it is incomplete
-            if self.history:
-                self.history.pop()
-            self.attempts = self.attempts or 1  # the fast path counts none
-            self.note_last(failure, stop, now)
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""

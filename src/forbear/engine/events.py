@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from ..core import events
-from ..core.call import NUMBER
+from ..core.call import NUMBER, ORDER, STORY
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
 
@@ -64,7 +64,7 @@ def attempt_failed(client: str, call: Call, failure: Failure) -> events.AttemptF
     return events.AttemptFailed(
         client=client, method=call.request.method, origin=call.sent_to, attempt=call.attempts,
         failure=failure.kind, phase=failure.phase, status=failure.status, error=failure.error,
-        elapsed=call.history[last].elapsed, kind=call.kind_of(last, call.sent_to),
+        elapsed=call.history[last].elapsed, kind=kind_of(call, last, call.sent_to),
         request_id=number_of(call),
     )  # fmt: skip
 
@@ -139,10 +139,10 @@ def call_ended(client: str, call: Call, now: float) -> events.CallEnded:
     is_judged = last is not None and (call.stop is not None or last.delay is not None)
     kind = None
     if call.is_under_way:  # cancelled before the attempt had an outcome
-        kind, last = call.kind_of(sent, call.sent_to), None
+        kind, last = kind_of(call, sent, call.sent_to), None
         sent += 1
     elif last is not None and not (last.failure is not None and is_judged and NUMBER in call.notes):
-        kind = call.kind_of(sent - 1, call.sent_to)
+        kind = kind_of(call, sent - 1, call.sent_to)
     failure = last and last.failure
     return events.CallEnded(
         client=client, method=call.request.method, origin=call.sent_to,
@@ -174,6 +174,22 @@ def outcome_of(call: Call, sent: int) -> events.CallOutcome:
     if stop is not None or last.failure is not None or (last.status or 0) >= 500:
         return ended.FAILED if sent == 1 else ended.FAILED_AFTER_RETRY
     return ended.SUCCESS if sent == 1 else ended.SUCCESS_AFTER_RETRY
+
+
+def kind_of(call: Call, index: int, origin: str) -> str | None:
+    """Say what the attempt at this index of the history is, if it is sent to ``origin``.
+
+    "first", "hedge" (of the first one, if it decides), "retry", "failover" (to another origin than
+    the one before) or what a rest has noted. None for an attempt that was accepted before its body
+    broke.
+    """
+    rest = call.rest
+    if rest is not None:
+        return rest.kind if index > rest.broke_at else None
+    if index == 0:
+        order = call.notes.get(STORY, {}).get(ORDER)
+        return "first" if order is None else str(order.first_kind)
+    return "retry" if call.history[index - 1].origin == origin else "failover"
 
 
 def number_of(call: Call) -> int:

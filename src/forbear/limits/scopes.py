@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.call import PLUGIN_ERROR
+from ..core.call import DELAYED_BY, PLUGIN_ERROR
 from ..core.request import scope_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ def credential_of_call(call: Call) -> int:
     if found is None:
         found = call.notes[CREDENTIAL] = credential_of(call.request.header_lines())
     return found
+
+
+def delay_by(call: Call, limit: str, field: str, seconds: float) -> None:
+    """Note, in a field of its record too, that a limit has delayed the call's next attempt."""
+    call.add_to_story(field, seconds)
+    call.notes.setdefault(DELAYED_BY, []).append((limit, seconds))
 
 
 def delayed_so_far(call: Call) -> float:
