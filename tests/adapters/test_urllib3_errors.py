@@ -84,30 +84,18 @@ def build(name, inner=None, text=""):
     return getattr(import_module(module), cls)(text if inner is None else inner)
 
 
-def chain(*names, text=""):
-    """Exceptions from the outermost to the innermost, linked as the libraries link them."""
+def chain(names, text="", is_linked=True):
+    """Exceptions from the outermost to the innermost, linked as the libraries link them; or, as
+    where someone raises them anew, by nothing but ``__cause__``.
+    """
     error = None
-    for name in reversed(names):
-        inner, error = error, build(name, error, "" if error is not None else text)
-        if inner is not None and name.startswith("urllib3."):
+    names = names.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.")
+    for name in reversed(names.split()):
+        inner = error
+        error = build(name, inner if is_linked else None, "" if is_linked and inner else text)
+        if not is_linked or (inner is not None and name.startswith("urllib3.")):
             error.__cause__ = inner  # urllib3 always says it, requests never does
     return error
-
-
-def chain_of_causes(*names, text=""):
-    """The same when someone raises them anew: nothing but ``__cause__``."""
-    error = None
-    for name in reversed(names):
-        inner, error = error, build(name, None, text)
-        error.__cause__ = inner
-    return error
-
-
-def short(*names):
-    return [
-        name.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.")
-        for name in names
-    ]
 
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "retry_safety.json"
@@ -129,7 +117,7 @@ def test_corpus():
     for case in CASES:
         outcome, expect = case["outcome"], case["expect"]
         wraps, text = outcome.get("wraps", ()), outcome.get("message", "")
-        failure = classify(chain(outcome["exception"], *wraps, text=text))
+        failure = classify(chain(" ".join([outcome["exception"], *wraps]), text))
         if outcome.get("phase") == "body":  # handed over: no adapter asks
             continue
         headers = [*map(tuple, case["headers"])]
@@ -193,12 +181,9 @@ CHAINS = [
     # requests, as adapters.send and iter_content raise it
     ("rq.ConnectTimeout u3.MaxRetryError u3.ConnectTimeoutError builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
     ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError builtins.ConnectionRefusedError", K.REFUSED, UNSENT),
-    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError builtins.OSError", K.REFUSED, UNSENT),
-    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError socket.gaierror", K.DNS, UNSENT),
     ("rq.ConnectionError u3.MaxRetryError u3.NameResolutionError socket.gaierror", K.DNS, UNSENT),
     ("rq.ConnectionError u3.ProtocolError http.client.RemoteDisconnected", K.RESET, SENT),
     ("rq.ConnectionError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
-    ("rq.ConnectionError u3.ProtocolError builtins.OSError", K.RESET, SENT),
     ("rq.ConnectionError u3.ProtocolError http.client.BadStatusLine", K.PROTOCOL, SENT),
     ("rq.ConnectionError u3.ProtocolError http.client.InvalidURL", K.PERMANENT, UNSENT),
     ("rq.ConnectionError u3.ProtocolError builtins.TimeoutError", K.WRITE_TIMEOUT, SENT),
@@ -206,14 +191,12 @@ CHAINS = [
     # this
     ("rq.ConnectionError u3.ProtocolError builtins.ConnectionRefusedError", K.REFUSED, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
-    ("rq.ConnectionError u3.MaxRetryError u3.ReadTimeoutError", K.READ_TIMEOUT, SENT),
     ("rq.ConnectionError u3.ReadTimeoutError", K.READ_TIMEOUT, ANSWERED),
     ("rq.ConnectionError u3.ClosedPoolError", K.PERMANENT, UNSENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
     ("rq.ConnectionError u3.MaxRetryError u3.SSLError ssl.SSLError", K.TLS, SENT),
     ("rq.ConnectionError u3.LocationParseError", K.PERMANENT, UNSENT),
     ("rq.ConnectionError builtins.OSError", K.RESET, SENT),
-    ("rq.ConnectionError builtins.ValueError", K.RESET, SENT),
     ("rq.ReadTimeout u3.ReadTimeoutError builtins.TimeoutError", K.READ_TIMEOUT, SENT),
     ("rq.RetryError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
     ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLEOFError", K.TLS, SENT),
@@ -221,7 +204,6 @@ CHAINS = [
     ("rq.InvalidURL u3.LocationParseError", K.PERMANENT, UNSENT),
     ("rq.ChunkedEncodingError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
     ("rq.ChunkedEncodingError u3.ProtocolError builtins.ConnectionResetError", K.RESET, ANSWERED),
-    ("rq.ChunkedEncodingError u3.ProtocolError", K.PROTOCOL, ANSWERED),
     ("rq.ContentDecodingError u3.DecodeError", K.DECODING, ANSWERED),
     # urllib3
     ("u3.NewConnectionError builtins.ConnectionRefusedError", K.REFUSED, UNSENT),
@@ -230,26 +212,21 @@ CHAINS = [
     ("u3.ProtocolError socket.gaierror", K.DNS, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError _socket.gaierror", K.DNS, UNSENT),
     ("u3.ProtocolError builtins.ValueError", K.PROTOCOL, SENT),
-    ("u3.MaxRetryError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
     ("u3.MaxRetryError u3.InvalidHeader", K.PROTOCOL, ANSWERED),
     ("u3.MaxRetryError u3.DecodeError", K.DECODING, ANSWERED),
     ("u3.MaxRetryError u3.EmptyPoolError", K.POOL, UNSENT),
     ("u3.MaxRetryError builtins.ConnectionResetError", K.RESET, SENT),
-    ("u3.MaxRetryError builtins.ValueError", K.PROTOCOL, SENT),
     # proxies: S8, S10
     ("u3.ProxyError u3.NewConnectionError builtins.ConnectionRefusedError", K.PROXY, UNSENT),
     ("u3.ProxyError u3.ConnectTimeoutError builtins.TimeoutError", K.PROXY, UNSENT),
     ("u3.ProxyError u3.ReadTimeoutError builtins.TimeoutError", K.PROXY, SENT),
-    ("u3.ProxyError builtins.ConnectionRefusedError", K.PROXY, SENT),
     ("u3.ProxyError builtins.ConnectionResetError", K.PROXY, SENT),
     ("u3.ProxyError u3.SSLError ssl.SSLError", K.PROXY, SENT),
     ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
-    ("rq.ProxyError u3.MaxRetryError u3.NewConnectionError", K.PROXY, UNSENT),
     ("rq.ProxyError u3.MaxRetryError u3.ProxyError http.client.RemoteDisconnected", K.PROXY, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
     # certificates: S9, anywhere inside
     ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
-    ("rq.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.ProtocolError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("rq.SSLError u3.SSLError _cffi_ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
@@ -265,18 +242,18 @@ CHAINS = [
 def test_the_error_inside_says_what_was_sent():
     """Rules S8-S10: a class alone proves little; the error inside it does."""
     for names, kind, phase in CHAINS:
-        assert meaning(chain(*short(*names.split()))) == (kind, phase), names
-        assert meaning(chain_of_causes(*short(*names.split()))) == (kind, phase), names
+        for is_linked in (True, False):
+            assert meaning(chain(names, is_linked=is_linked)) == (kind, phase), names
 
 
 def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin():
     """S8, S9: nothing was sent; with 4xx it will be refused again."""
-    names = (*short("rq.ProxyError", "u3.MaxRetryError", "u3.ProxyError"), "builtins.OSError")
+    names = "rq.ProxyError u3.MaxRetryError u3.ProxyError builtins.OSError"
     refusals = ("403 Forbidden", "407 Proxy Authentication Required", "499 ")
     for answer in (*refusals, "500 Internal Server Error", "302 Found", "4 03", "4٠٣ No", ""):
         kind = K.PERMANENT if answer in refusals else K.PROXY
-        for link in (chain, chain_of_causes):
-            assert meaning(link(*names, text=TUNNEL + answer)) == (kind, UNSENT), answer
+        for is_linked in (True, False):
+            assert meaning(chain(names, TUNNEL + answer, is_linked)) == (kind, UNSENT), answer
     # A URL cannot pass for it.
     inner = u3.ProxyError("Unable to connect to proxy", ConnectionResetError())
     error = rq.ProxyError(u3.MaxRetryError(POOL, f"/{TUNNEL}403 Forbidden", inner))
