@@ -25,13 +25,11 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from threading import get_ident
-from types import SimpleNamespace
 
 import pytest
 
 import forbear
 from forbear import CircuitBreaker, Exponential, RetryBudget, RetryGate, RetryPolicy
-from forbear.addons.breaker import CircuitState
 from forbear.addons.concurrency import Slot
 from forbear.engine.current import CURRENT
 from forbear.limits.health import TOKENS
@@ -173,54 +171,7 @@ def unreal(code):
     return found
 
 
-class Client:
-    """A lane's client with a pool of one connection."""
-
-    def __init__(self, lane, options):
-        self.lane, self.runner = lane, asyncio.Runner() if lane.is_async else None
-        self.opened = lane.client(**lane.pool_of(1), **options)
-        self.client = self.run(self.opened.__aenter__())
-        self.transport = lane.retrying(self.client)
-
-    def run(self, coroutine):
-        return self.runner.run(coroutine) if self.runner else run_at_once(coroutine)
-
-    def call(self, url, *, streamed):
-        outcome = self.run(self.send(url, streamed or self.lane.name == "aiohttp"))
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    async def send(self, url, streamed):
-        lane = self.lane
-        try:
-            if not streamed:
-                response = await lane.call(self.client, "GET", url)
-                return response.status_code, response.content
-            response = await lane.open(self.client, "GET", url)
-            try:
-                await lane.read(response)
-                return response.status_code, response.content
-            finally:
-                await lane.close(response)
-        except BaseException as error:  # else it would end the event loop too
-            return error
-
-    def close(self):
-        self.run(self.opened.__aexit__(None, None, None))
-        if self.runner:
-            self.runner.close()
-
-
 CLIENTS = ("httpx-sync", "httpx-asyncio", "aiohttp-asyncio", "requests", "urllib3")
-
-
-def scenario(*steps, streamed=False, prepared=None, **options):
-    """One way of a call: the server's steps, whether the caller reads the body, what is done
-    before, and options in place of those that all share.
-    """
-    way = {"steps": ",".join(steps), "streamed": streamed, "prepared": prepared}
-    return SimpleNamespace(**way, options=options)
 
 
 def opened(shared, origin):
@@ -245,50 +196,76 @@ def occupied(shared, origin):
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 PATIENT = POLICY.replace(max_attempts=9)
-OPENS = {"consecutive_failures": 1, "open_for": 1.0}
 ONE = forbear.ConcurrencyLimit(1, adaptive=False, scope="origin")
 BROKEN = f"cut:70001;body={SIZE};etag=v1", f"200;body={SIZE};etag=v1"
-SCENARIOS = {
-    "success": scenario("200;body=40"),
-    "retry": scenario("503;body=40", "200;body=40"),
-    "retry after an error": scenario("reset-head", "200;body=40"),
-    "truncated": scenario("cut:10;body=40", "200;body=40"),
-    "exhausted": scenario("503;body=40", gate=None),
-    "held": scenario("503;body=40", "503;body=40", "200;body=40", policy=PATIENT),
-    "held to the end": scenario("503;body=40", policy=PATIENT),
-    "half-open": scenario("200;body=40", prepared=opened, breaker=OPENS),
-    "resumed": scenario(*BROKEN, streamed=True),
-    "resumed inside": scenario(*BROKEN),
-    "a slot": scenario("503;body=40", "200;body=40", concurrency=ONE),
-    "queued": scenario("200;body=40", prepared=occupied, concurrency=ONE),
-}
+SCENARIOS = {  # steps of the server, and options in place of those that all share
+    "success": (["200;body=40"], {}), "retry": (["503;body=40", "200;body=40"], {}),
+    "retry after an error": (["reset-head", "200;body=40"], {}),
+    "truncated": (["cut:10;body=40", "200;body=40"], {}),
+    "exhausted": (["503;body=40"], {"gate": None}),
+    "held": (["503;body=40", "503;body=40", "200;body=40"], {"policy": PATIENT}),
+    "held to the end": (["503;body=40"], {"policy": PATIENT}),
+    "half-open": (["200;body=40"], {"breaker": CircuitBreaker(1, open_for=1.0)}),
+    "resumed": (BROKEN, {}), "resumed inside": (BROKEN, {}),
+    "a slot": (["503;body=40", "200;body=40"], {"concurrency": ONE}),
+    "queued": (["200;body=40"], {"concurrency": ONE}),
+}  # fmt: skip
+PREPARED = {"half-open": opened, "queued": occupied}
 
 
 class Shared:
-    """A client, and what its calls share."""
+    """A client of a lane with a pool of one connection, and what its calls share."""
 
-    def __init__(self, client, way, server):
+    def __init__(self, client, name, server):
         # Copies, which have their own tokens and slots.
-        own = {name: copy(value) for name, value in way.options.items()}
+        own = {key: copy(value) for key, value in SCENARIOS[name][1].items()}
         self.slots, self.clock = own.get("concurrency"), FakeClock()
         self.server, self.origin, self.paths = server, server.url, []
         # Neither calls nor time add tokens: what is missing was spent.
         self.budget = RetryBudget(ratio=0, floor_per_second=0)
-        self.gate, self.breaker = RetryGate(), CircuitBreaker(**own.pop("breaker", {}))
+        self.gate, self.breaker = RetryGate(), own.get("breaker") or CircuitBreaker()
         self.other = None  # the slot of another call
         options = {
             "policy": POLICY, "gate": self.gate, "budget": self.budget, "breaker": self.breaker,
             "clock": self.clock, "random": lambda: 0.5, **own,
         }  # fmt: skip
-        if way.prepared is not None:
-            way.prepared(self, server.url)
-        self.client = Client(lane_of(client), options)
-        self.port = self.client.transport.port
+        PREPARED.get(name, lambda *_: None)(self, server.url)
+        self.lane = lane_of(client)
+        self.streams = name == "resumed" or self.lane.name == "aiohttp"
+        self.runner = asyncio.Runner() if self.lane.is_async else None
+        self.opened = self.lane.client(**self.lane.pool_of(1), **options)
+        self.client = self.run(self.opened.__aenter__())
+        self.port = self.lane.retrying(self.client).port
 
-    def call(self, steps, *, streamed=False):
-        path = f"/s/{next(NUMBERS)}"
-        self.paths.append(path)
-        return self.client.call(f"{self.server.url}{path}/{steps}", streamed=streamed)
+    def run(self, coroutine):
+        return self.runner.run(coroutine) if self.runner else run_at_once(coroutine)
+
+    def call(self, *steps):
+        self.paths.append(f"/s/{next(NUMBERS)}")
+        outcome = self.run(self.send(f"{self.server.url}{self.paths[-1]}/{','.join(steps)}"))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def send(self, url):
+        lane = self.lane
+        try:
+            if not self.streams:
+                response = await lane.call(self.client, "GET", url)
+                return response.status_code, response.content
+            response = await lane.open(self.client, "GET", url)
+            try:
+                await lane.read(response)
+                return response.status_code, response.content
+            finally:
+                await lane.close(response)
+        except BaseException as error:  # else it would end the event loop too
+            return error
+
+    def close(self):
+        self.run(self.opened.__aexit__(None, None, None))
+        if self.runner:
+            self.runner.close()
 
     def faults(self, caught=None):
         """Say what has not come back; what was being sent when ``caught`` came is paid for."""
@@ -304,8 +281,17 @@ class Shared:
                 yield f"the lock of {type(part).__name__} is held"
                 return
             part._lock.release()
-        yield from self.gate_faults()
-        yield from self.breaker_faults()
+        if self.gate.held():
+            yield f"{self.gate.held()} calls are held"
+        places = [place for health in self.gate._origins.values() for place in health.queue]
+        if any(place.cause is None for place in places):
+            yield "a place in the queue is taken"
+        if self.gate.quiet and any(one.tokens < TOKENS for one in self.gate._origins.values()):
+            yield "the gate is quiet and not well"
+        if any(circuit.probe for circuit in self.breaker._circuits.values()):
+            yield "a permit is out"
+        if self.breaker.quiet and self.breaker._unhealthy:
+            yield "the breaker is quiet and not well"
         if self.slots is not None and (self.slots.in_flight() or self.slots.waiting()):
             yield f"a slot is lost: {self.slots}"
         if (missing := 7 - self.budget.tokens(self.origin, now)) > retries:
@@ -318,30 +304,8 @@ class Shared:
             yield "a context is left set"
         if self.port.backstop is not None and self.port.backstop.alarms.pending:
             yield "an attempt would still be cut"
-        if not self.client.lane.is_idle(self.client.client):
+        if not self.lane.is_idle(self.client):
             yield "a connection is lost"
-
-    def gate_faults(self):
-        gate = self.gate
-        if gate.held():
-            yield f"{gate.held()} calls are held"
-        for health in gate._origins.values():
-            if any(place.cause is None for place in health.queue):
-                yield "a place in the queue is taken"
-        if gate.quiet and any(one.tokens < TOKENS for one in gate._origins.values()):
-            yield "the gate is quiet and not well"
-
-    def breaker_faults(self):
-        breaker, circuits = self.breaker, self.breaker._circuits
-        if any(circuit.probe for circuit in circuits.values()):
-            yield "a permit is out"
-        if breaker._unhealthy != {at: one for at, one in circuits.items() if not one.is_healthy}:
-            yield "the breaker does not know who is unhealthy"
-        off = {at for at, one in circuits.items() if one.state is not CircuitState.CLOSED}
-        if breaker._off != off or breaker.is_closed == bool(off):
-            yield "the breaker does not know who is off"
-        if breaker.quiet and breaker._unhealthy:
-            yield "the breaker is quiet and not well"
 
 
 def was_sending(caught):
@@ -352,13 +316,12 @@ def was_sending(caught):
 def inject(client, name, server, number, error):
     """Make one call; return how it was injected into, and the faults."""
     CURRENT.set(None)
-    way = SCENARIOS[name]
-    shared = Shared(client, way, server)
+    shared = Shared(client, name, server)
     injection = Injection(error, number, *SPOTS)
     caught = None
     try:
         with injection.armed():
-            shared.call(way.steps, streamed=way.streamed)
+            shared.call(*SCENARIOS[name][0])
     except BaseException as raised:
         caught = raised  # with its frames: nothing is left to the garbage collector
         if type(raised) is type(error) and raised is not error:
@@ -379,7 +342,7 @@ def inject(client, name, server, number, error):
             faults += [fault for fault in shared.faults(caught) if "tokens" not in fault]
     del caught
     if not faults:
-        shared.client.close()
+        shared.close()
     return injection, faults
 
 
