@@ -6,7 +6,7 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -178,6 +178,13 @@ class Urllib3Port(Port[AnyResponse]):
             response, self.view_of(source).method
         )
 
+    @cached_property
+    def outgoing_for(self) -> Callable[..., Outgoing]:
+        """Of engine/prepare.py, which is loaded with the first request that is changed."""
+        from ...engine.prepare import outgoing_for
+
+        return outgoing_for
+
     def prepare(
         self, source: Any, started_at: float, context: CallContext | None, setting: object = None
     ) -> tuple[Urllib3Request, Outgoing]:
@@ -186,12 +193,12 @@ class Urllib3Port(Port[AnyResponse]):
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        from ...engine.prepare import outgoing_for
-
         view: Any = self.view_of(source)
         request: Any = view.original
         body = None if type(request.body) in PLAIN else request.body
-        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
+        outgoing = self.outgoing_for(
+            self, source, request, body, started_at, context, setting, None
+        )
         if outgoing.deadline_at <= started_at:
             from ...engine.refusals import too_late
 
