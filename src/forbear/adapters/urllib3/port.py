@@ -251,7 +251,10 @@ class Urllib3Port(Port[AnyResponse]):
 
     def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
-        guard, left, before = view.guard, self.left(limits), HERE.ends_at
+        guard, left = view.guard, self.left(limits)
+        if guard is None and left is None:
+            return self.send_as(view, limits, request)
+        before, source = HERE.ends_at, request.body if guard is None else guard.source
         try:
             if guard is not None:
                 guard.begin_attempt()
@@ -259,10 +262,8 @@ class Urllib3Port(Port[AnyResponse]):
             if left is not None:
                 HERE.ends_at = SYSTEM_CLOCK.true_monotonic() + left
             return self.send_as(view, limits, request)
-        finally:
-            HERE.ends_at = before
-            if guard is not None:  # callers read, and resend, the request of the response
-                request.body = guard.source
+        finally:  # callers read, and resend, the request of the response
+            HERE.ends_at, request.body = before, source
 
     def is_empty_stream(self, response: AnyResponse, method: str | None) -> bool:
         """Is a body that was read a stream of events without a byte?"""
