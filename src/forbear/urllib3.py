@@ -17,10 +17,9 @@ except ImportError:
     raise ImportError(f"forbear.urllib3 needs urllib3: {to_install('urllib3')}") from None
 
 from urllib3 import exceptions
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from .adapters.urllib3.deadlines import DeadlinePool
+from .adapters.urllib3.deadlines import DEADLINE_POOLS
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, warn_of_retries
 from .adapters.urllib3.request import PLAIN
@@ -104,22 +103,6 @@ class RetryingPool(Pool):
         return super().urlopen(*arguments, **named)  # type: ignore[return-value]
 
 
-class RetryingHTTPPool(RetryingPool, DeadlinePool, HTTPConnectionPool):  # pyright: ignore
-    """A pool of connections to one http host."""
-
-
-class RetryingHTTPSPool(  # type: ignore[override]  # pyright: ignore
-    RetryingPool, DeadlinePool, HTTPSConnectionPool
-):
-    """A pool of connections to one https host."""
-
-
-POOLS: dict[str, type[HTTPConnectionPool]] = {
-    "http": RetryingHTTPPool,
-    "https": RetryingHTTPSPool,
-}
-
-
 class RetryPoolManager(urllib3.PoolManager):
     """A PoolManager that retries failed requests where a repetition is safe. Thread-safe.
 
@@ -173,7 +156,8 @@ class RetryPoolManager(urllib3.PoolManager):
         self.base.__init__(self, num_pools=num_pools, headers=headers, **named)
         own = {"retry_port": self.port}
         self.pool_classes_by_scheme = {
-            scheme: type(kind.__name__, (kind,), own) for scheme, kind in POOLS.items()
+            scheme: type(kind.__name__, (RetryingPool, *kind.__bases__), own)
+            for scheme, kind in DEADLINE_POOLS.items()
         }
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> BaseHTTPResponse:  # type: ignore[override]

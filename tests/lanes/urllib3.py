@@ -125,7 +125,7 @@ class Urllib3Lane(Urllib3FamilyLane):
                     {"script": scripted(inner), "retry_port": manager.port},
                 )
                 for scheme, kind in manager.pool_classes_by_scheme.items()
-                for *retrying, pool in [kind.__base__.__bases__]
+                for *retrying, pool in [kind.__bases__]
             }
         return Urllib3Client(manager, follow_redirects)
 

@@ -185,17 +185,11 @@ def close_idle() -> None:
                     let_signals_through(error)
 
 
-class DeadlineHTTPPool(DeadlinePool, HTTPConnectionPool):  # pyright: ignore
-    """A pool of connections to one http host."""
-
-
-class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):  # type: ignore[override]  # pyright: ignore
-    """A pool of connections to one https host."""
-
-
-DEADLINE_POOLS = {"http": DeadlineHTTPPool, "https": DeadlineHTTPSPool}
-for kind in DEADLINE_POOLS.values():
-    kind.__name__ = kind.__bases__[1].__name__  # which messages of urllib3's errors begin with
+# Under their own names, with which messages of urllib3's errors begin.
+DEADLINE_POOLS: dict[str, Any] = {
+    scheme: type(kind.__name__, (DeadlinePool, kind), {})
+    for scheme, kind in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
+}
 
 
 def keep_deadlines(manager: Any) -> None:
