@@ -278,6 +278,21 @@ async def test_a_slow_body_of_unknown_length_is_put_back(adapter, logged, quicke
 
 
 @pytest.mark.slow
+async def test_a_slow_body_is_put_back_once_for_it_and_for_the_reader_of_hints(adapter):
+    look = state_is("pending", is_async=adapter.is_async)
+    policy = RetryPolicy(max_attempts=1).for_vendors("google")
+    short, long = b'{"state": "pending"}', PENDING * 3
+    # Of the long one bytes are there when the time is over.
+    drips = ((short, 0.03), (long, 0.00001))
+    answers = [busy(content=whole, chunked=True, drip=drip) for whole, drip in drips]
+    with Origin(b"", answers) as origin:
+        async with adapter.client(policy=policy, retry_if=look) as client:
+            for whole in (short, long):
+                response = await adapter.open(client, "GET", origin.url)
+                assert await adapter.read(response) == whole
+
+
+@pytest.mark.slow
 @pytest.mark.adapters("async")
 async def test_a_body_that_it_gives_up_reading_does_not_seem_to_end_there(adapter):
     """httpx closes the connection then, so the caller gets an error."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PIECE = 65_536  # bytes asked for at once
+LEAST = 0.001  # seconds; a timeout of 0 would not wait at all
 
 
 class Live:
@@ -47,6 +48,7 @@ class Live:
         self.raw, self.ends_at, self.late = raw, ends_at, late
         self.configured: float | None = None  # timeout of the socket
         self._has_broken = False
+        self._is_ready = False  # was it found to be readable, in time?
         self._error: OSError | None = None  # that broke the connection while it was looked at
 
     async def read(self) -> bytes:
@@ -81,11 +83,12 @@ class Live:
             return None
         # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
         self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
-        left = self.ends_at - SYSTEM_CLOCK.true_monotonic()
-        if left <= 0:
+        left, is_ready = self.ends_at - SYSTEM_CLOCK.true_monotonic(), self._is_ready
+        self._is_ready = False
+        if left <= 0 and not is_ready:
             self._end()  # as urllib3 does where its own read times out
             raise read_timeout() if self.late is None else self.late()
-        sock.settimeout(least(self.configured, left))
+        sock.settimeout(least(self.configured, max(left, LEAST)))
         return sock
 
     async def has_more(self) -> bool:
@@ -100,6 +103,8 @@ class Live:
         # Not with pyOpenSSL's, which raise a timeout instead of saying that nothing has come.
         if raw.length_remaining == 0 or not hasattr(sock, "gettimeout"):
             return True
+        if SYSTEM_CLOCK.true_monotonic() >= self.ends_at:
+            return False
         body: Any = raw._fp
         configured = sock.gettimeout()
         sock.settimeout(0)
@@ -114,11 +119,13 @@ class Live:
             sock.settimeout(configured)
         is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
         if found and is_readable(found, is_chunked=is_between):
+            self._is_ready = True
             return True
         left = max(0.0, self.ends_at - SYSTEM_CLOCK.true_monotonic())
         is_own = configured is not None and configured < left
         is_pending = hasattr(sock, "pending") and sock.pending() > 0
         if is_pending or wait_for_read(sock, configured if is_own else left):
+            self._is_ready = True
             return True
         self._error = TimeoutError("the read timed out") if is_own else None
         return is_own
