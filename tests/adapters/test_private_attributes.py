@@ -260,11 +260,8 @@ def test_a_streamed_response_of_urllib3_shows_its_socket():
 # requests and urllib3.
 
 
-def test_urllib3_and_requests_keep_what_is_looked_at():
-    """``_HTTPConnection__response``, else a connection is closed while its answer is read;
-    ``_body_position`` of a prepared request.
-    """
-    assert urllib3.connection.HTTPConnection("a.example")._HTTPConnection__response is None
+def test_requests_keeps_where_a_file_stood():
+    """``_body_position`` of a prepared request."""
     file = io.BytesIO(b"abc")
     file.seek(1)
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1

@@ -129,6 +129,7 @@ class Counting(Connection):
     """
 
     uses = 0
+    last: Any = None  # its last response, weak
 
     def connect(self) -> None:
         self.uses, HERE.is_reused = 0, False
@@ -148,6 +149,7 @@ class Counting(Connection):
 
     def getresponse(self) -> Any:
         response = super().getresponse()
+        self.last = ref(response)
         HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
         return response
 
@@ -176,9 +178,11 @@ def close_idle() -> None:
     pool = HERE.pool and HERE.pool()
     with suppress(AttributeError), pool.pool.mutex:
         for connection in pool.pool.queue:
+            if not isinstance(connection, Counting):
+                continue
             # With release_conn=True it is in the queue while its response is still being read.
-            response = getattr(connection, "_HTTPConnection__response", None)
-            if connection is not None and (response is None or response.isclosed()):
+            response = connection.last and connection.last()
+            if response is None or response.closed:
                 try:
                     connection.close()
                 except Exception as error:  # the connection may be broken anyway

@@ -15,11 +15,10 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import wait_for_read
 
-from ...engine.bodies import innermost, read_briefly
+from ...engine.bodies import innermost
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.loop import drive
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, is_readable
-from .deadlines import close, is_quick, socket_of
+from ...engine.reading import is_readable
+from .deadlines import socket_of
 from .request import least
 
 if TYPE_CHECKING:
@@ -152,14 +151,3 @@ def live_of(raw: Any, ends_at: float = inf) -> Live:
     if isinstance(inner, Live):
         inner.ends_at, inner.late = ends_at, None
     return Live(raw, ends_at)
-
-
-def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
-    """Drain or close a failed response that urllib3 retries, so that its connection is free."""
-    live = live_of(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
-    try:
-        if is_quick(raw):
-            drive(read_briefly(live, lambda _, received: received <= DRAIN_BYTES))
-    finally:
-        with suppress(Exception):  # how the body of a failed response ends does not matter
-            close(raw)

@@ -11,6 +11,7 @@ False.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from math import inf
 from types import SimpleNamespace
@@ -25,13 +26,17 @@ from ...core.call import RECORD
 from ...core.checks import check_bool, check_number, shown, tool
 from ...core.headers.hints import read_hint
 from ...core.outcome import Phase
+from ...engine.bodies import read_briefly
 from ...engine.calls import begin_call, ended, follow_policy, note_first_attempt, with_story
+from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.errors import classify_error, classify_status, known_lines
-from ...engine.loop import settle
+from ...engine.loop import drive, settle
+from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS
 from ...engine.settings import DEFAULT_POLICY, Settings
+from .deadlines import close, is_quick
 from .errors import classify
-from .live import discard
+from .live import live_of
 from .request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
@@ -358,3 +363,14 @@ class Retry(util.Retry):
 def redirects(redirect: Any) -> Any:
     """How many; urllib3 would bound None by ``total``, which counts no redirects here."""
     return REDIRECTS if redirect is None or redirect is True else redirect or 0
+
+
+def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
+    """Drain or close a failed response that urllib3 retries, so that its connection is free."""
+    live = live_of(raw, SYSTEM_CLOCK.true_monotonic() + min(seconds, DRAIN_SECONDS))
+    try:
+        if is_quick(raw):
+            drive(read_briefly(live, lambda _, received: received <= DRAIN_BYTES))
+    finally:
+        with suppress(Exception):  # how the body of a failed response ends does not matter
+            close(raw)
