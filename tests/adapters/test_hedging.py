@@ -647,3 +647,19 @@ async def test_nor_does_an_attempt_that_fails_as_it_is_cut_off(adapter):
         await anyio.sleep(0.01)
         assert [one for one in gc.get_objects() if type(one).__name__ == "HedgedCall"] == []
     assert second.is_set()
+
+
+def test_a_hedge_does_not_wait_for_another_loops_connection():
+    """Two loops that take turns in a thread: what the other has left in the pool cannot be read."""
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    with FaultServer() as server:
+        server.script("/slow", "200;delay=3000", 200)
+        client = httpx.AsyncClient(transport=AsyncRetryTransport(hedge=hedge(delay=0.1)))
+        call = first.create_task(client.get(server.url + "/slow"))
+        first.run_until_complete(asyncio.sleep(0.01))
+        second.run_until_complete(client.get(server.url))
+        response = first.run_until_complete(call)
+        first.run_until_complete(client.aclose())
+    first.close()
+    second.close()
+    assert forbear.record_of(response).attempts[1].status == 200  # of the hedge

@@ -508,6 +508,11 @@ class HedgedCall:
         try:
             with self.hedge_scope:
                 request = await self.request_of(hedge)
+                loop = asyncio_loop()
+                if loop is not None and self.hedging.of_thread.alarms.loop is not loop:
+                    # Another loop has sent since the first attempt: the pool would hand out its
+                    # idle connection, from which this one can only send.
+                    await self.port.close_idle(hedge)
                 if request is not None and self.now() < hedge.deadline_at:
                     hedge.sending(self.now())
                     await self.inner(hedge, request)

@@ -104,7 +104,7 @@ async def classify(
         return classify_response(port, call, outcome)
     failure = classify_error(port, call, outcome)
     if call.notes.pop(IS_REUSED, False):
-        await port.close_idle(call, outcome)
+        await port.close_idle(call)
     return failure
 
 

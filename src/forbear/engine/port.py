@@ -179,7 +179,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Read a small body, or the one that the client itself would read; note how that ended."""
         ...
 
-    async def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call) -> None:
         """Close idle connections to where an attempt broke on a reused one."""
         ...
 

@@ -278,7 +278,7 @@ class AiohttpPort:
     def is_reused(self, call: Call, error: Exception) -> bool:
         return bool(self._idle_since_sent(call))
 
-    async def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call) -> None:
         for protocol in self._idle_since_sent(call):
             protocol.close()  # the connector drops what is closed by itself
 

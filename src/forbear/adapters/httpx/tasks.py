@@ -93,7 +93,7 @@ class AsyncHttpxPort(HttpxPort):
         self.backstop = Backstop()  # pyright: ignore
         settings.limits.hold_at_most(MOST_TASKS)
 
-    async def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call) -> None:
         import anyio
 
         from .pools import close_idle

@@ -51,7 +51,7 @@ class SyncHttpxPort(HttpxPort):
         if response is not None and not isinstance(response, Exception):
             response.stream.close()  # type: ignore[union-attr]
 
-    async def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call) -> None:
         from .pools import close_idle
 
         await close_idle(*self.idle_at(call))

@@ -501,7 +501,7 @@ class Urllib3Port(Port[AnyResponse]):
     def is_reused(self, call: Call, error: Exception) -> bool:
         return HERE.is_reused
 
-    async def close_idle(self, call: Call, error: Exception) -> None:
+    async def close_idle(self, call: Call) -> None:
         close_idle()
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
