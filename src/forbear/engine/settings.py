@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..core.call import Call, Limit
     from ..core.request import Request
     from .clock import Clock, Waiter
+    from .context import Sender
 
     Lines = list[tuple[str, str]]
     Transmit = Callable[[Call, Any], Awaitable[Any]]
@@ -214,7 +215,7 @@ class Settings:
         self.asks = bool(self.judges or self.inspectors or self.layers)
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
         self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
-        self.attempt_lines: list[Callable[[Any, int], Lines]] = of_addons("attempt_lines")
+        self.attempt_lines: list[Callable[[Sender | None, int], Lines]] = of_addons("attempt_lines")
         self.last_lines: list[Callable[[Call], Mapping[str, str]]] = of_addons("last_lines")
         # Those that are on by default are loaded with the first body that is handed over open.
         self.finishers = [name for name in ADDONS if DEFAULTS[name] is True]
