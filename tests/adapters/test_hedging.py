@@ -660,6 +660,7 @@ def test_a_hedge_does_not_wait_for_another_loops_connection():
         second.run_until_complete(client.get(server.url))
         response = first.run_until_complete(call)
         first.run_until_complete(client.aclose())
-    first.close()
-    second.close()
+    for loop in (first, second):
+        loop.run_until_complete(asyncio.sleep(0))  # where what the other has closed ends
+        loop.close()
     assert forbear.record_of(response).attempts[1].status == 200  # of the hedge
