@@ -222,13 +222,10 @@ async def test_draining_keeps_the_deadline(adapter, server, quickest):
 
 FAULTS = {
     "answers": ["503", "429;retry-after=0", 200],
-    "large-and-reset": ["503;body=100000", "reset", 200],
-    "hang": ["hang", 200],
-    "garbage": ["garbage"],
-    "gave-up": ["503"],
-    "cut": ["cut:3", 200],
+    "large-and-reset": ["503;body=100000", "reset", 200], "hang": ["hang", 200],
+    "garbage": ["garbage"], "gave-up": ["503"], "cut": ["cut:3", 200],
     "reset-body": ["reset-body:3", 200],
-}
+}  # fmt: skip
 
 
 @pytest.mark.adapters("httpx-family")

@@ -180,16 +180,11 @@ async def test_odd_statuses_are_final(adapter, quick):
 
 
 MAD = [
-    "garbage",
-    "503;header=Retry-After:%FF%FE",
-    "429;header=Retry-After:9999999999999999999999",
-    "503;header=Retry-After:-1;header=Retry-After:zero",
-    "503;header=X-Long:" + "x" * 20000,
-    "503;header=Transfer-Encoding:chunked",
-    "503;header=Content-Length:5;header=Content-Length:6",
-    "cut:0",
-    "reset-body:0",
-]
+    "garbage", "503;header=Retry-After:%FF%FE", "429;header=Retry-After:9999999999999999999999",
+    "503;header=Retry-After:-1;header=Retry-After:zero", "503;header=X-Long:" + "x" * 20000,
+    "503;header=Transfer-Encoding:chunked", "503;header=Content-Length:5;header=Content-Length:6",
+    "cut:0", "reset-body:0",
+]  # fmt: skip
 
 
 @pytest.mark.slow

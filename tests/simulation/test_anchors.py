@@ -27,24 +27,15 @@ def test_the_textbook_experiment(name, peak):
     assert found == (pytest.approx(peak, rel=0.1) if name == "full" else peak)
 
 
-@pytest.mark.parametrize(
-    ("world", "name", "density", "gained"),
-    [
-        ("reload", "forbear", 50.0, 0.91),
-        ("down-2s", "forbear", 50.0, 4.55),
-        ("down-2s", "forbear-5", 50.0, 2.76),
-        ("down-2s", "httpx-retries", 50.0, -79.19),
-        ("half-5s", "forbear", 50.0, 1.22),
-        ("half-5s", "forbear-0", 50.0, -0.27),
-        ("half-5s-queue", "httpx-retries", 50.0, -81.42),
-        ("rolling-502", "forbear", 50.0, 2.09),
-        ("random-502-5%", "forbear-0", 50.0, 4.98),
-        ("quota-unhinted", "forbear-0", 50.0, 0.10),
-        ("half-5s", "forbear", 5.0, 1.76),
-        ("stale-pool", "forbear", 5.0, 4.58),
-        ("half-2s", "forbear", 0.5, 0.94),
-    ],
-)
+@pytest.mark.parametrize(("world", "name", "density", "gained"), [
+    ("reload", "forbear", 50.0, 0.91), ("down-2s", "forbear", 50.0, 4.55),
+    ("down-2s", "forbear-5", 50.0, 2.76), ("down-2s", "httpx-retries", 50.0, -79.19),
+    ("half-5s", "forbear", 50.0, 1.22), ("half-5s", "forbear-0", 50.0, -0.27),
+    ("half-5s-queue", "httpx-retries", 50.0, -81.42), ("rolling-502", "forbear", 50.0, 2.09),
+    ("random-502-5%", "forbear-0", 50.0, 4.98), ("quota-unhinted", "forbear-0", 50.0, 0.10),
+    ("half-5s", "forbear", 5.0, 1.76), ("stale-pool", "forbear", 5.0, 4.58),
+    ("half-2s", "forbear", 0.5, 0.94),
+])  # fmt: skip
 def test_what_a_policy_gains_or_loses(world, name, density, gained):
     """Points of success over no retry, medians there; of one seed here, so within a point or so."""
     scenario = replace(SCENARIOS[world][0], client_rate=density)
