@@ -61,18 +61,6 @@ def test_a_wait_of_zero_calls_no_sleep_and_no_call_leaves_garbage():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring needs Python 3.12")
-def test_bytecodes_are_counted_without_noise():
-    """Two runs agree to the last bytecode, and find more work where bodies are looked at."""
-    first, second = (run("instructions.py", "--json", "--calls", "3") for _ in "ab")
-    assert first == second
-    for figures in first["forbear"].values():
-        ways = ("prefetch=0, resume=False", "by default", "total_timeout=30")
-        lean, plain, timed = (figures[f"success, {way}"] for way in ways)
-        assert 0 < lean < plain < timed
-
-
-@pytest.mark.slow
 def test_no_client_loads_more_than_its_bound():
     lines = run("house.py", "--check", reads=str.splitlines)
     assert lines[-1] == "no figure is above its bound"
@@ -144,22 +132,6 @@ def test_the_page_shows_what_is_seen():
 
 
 @pytest.mark.release
-@pytest.mark.skipif(not hasattr(os, "sendfile"), reason="its server sends files")
-def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
-    """Whatever client of the family: sha256 equal, requests = cuts + 1, and no byte sent twice."""
-    report = run("download.py", "--quick", "--json", "-", "--rows", "httpx")
-    for name in ("forbear, httpx", "forbear, httpx async", "forbear, httpx2"):
-        row = report["broken"][name]
-        assert row["arrived"]
-        assert row["error"] is None
-        assert row["requests"] == len(report["cuts"]) + 1
-        # A reset may take with it what was sent and not yet read: that much is sent once more.
-        assert 1 <= row["bytes_ratio"] < 2
-        assert set(report["unbroken"][name]) == {"best", "median", "ratio", "cpu", "cpu_ratio"}
-    assert not report["broken"]["httpx"]["arrived"]
-
-
-@pytest.mark.release
 def test_the_kept_tables_are_what_it_writes(tmp_path):
     """All of them; and a policy or trouble that was added, or renamed, has been run."""
     from benchmarks.simulation import LONE, PARTIAL, TROUBLES
@@ -173,7 +145,3 @@ def test_the_kept_tables_are_what_it_writes(tmp_path):
         assert sorted(set(found)) == sorted(set(re.findall(pattern, kept, re.MULTILINE)))
     first, then = (set(re.findall(r"^\| ([^|]*?) *\|", text, re.MULTILINE)) for text in (kept, new))
     assert first >= {*TROUBLES, *LONE, *PARTIAL, *then}
-
-
-def test_the_pictures_are_small():
-    assert 0 < max(path.stat().st_size for path in PICTURES.glob("*.png")) < 150_000

@@ -99,15 +99,10 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("releases", "kind", "in_flight"),
-    [
-        (None, "text/event-stream; charset=utf-8", 0),
-        (None, "application/octet-stream", 1),
-        ("headers", "application/octet-stream", 0),
-        ("body", "text/event-stream", 1),
-    ],
-)
+@pytest.mark.parametrize(("releases", "kind", "in_flight"), [
+    (None, "text/event-stream; charset=utf-8", 0), (None, "application/octet-stream", 1),
+    ("headers", "application/octet-stream", 0), ("body", "text/event-stream", 1),
+])  # fmt: skip
 async def test_which_bodies_keep_their_slot_until_they_are_read(adapter, releases, kind, in_flight):
     limit = bulkhead(releases=releases)
     with Counting(stalls=True, lines=b"Content-Type: " + kind.encode() + b"\r\n") as server:

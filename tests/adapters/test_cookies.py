@@ -64,16 +64,13 @@ def carried(server, path="/thing"):
     return found
 
 
-@pytest.mark.parametrize(
-    ("sets", "then"),
-    [
-        ("route=b", ["a=1", "route=b"]),
-        ("a=2", ["a=2"]),
-        ("a=; Max-Age=0", [""]),
-        ("x=1; Path=/elsewhere", ["a=1"]),
-        ("x=\xff", None),  # httpx could send no further request
-    ],
-)
+@pytest.mark.parametrize(("sets", "then"), [
+    ("route=b", ["a=1", "route=b"]),
+    ("a=2", ["a=2"]),
+    ("a=; Max-Age=0", [""]),
+    ("x=1; Path=/elsewhere", ["a=1"]),
+    ("x=\xff", None),  # httpx could send no further request
+])  # fmt: skip
 async def test_a_retry_carries_what_the_jar_says_by_then(adapter, server, sets, then):
     server.script("/", setting(200, "a=1"))
     server.script("/thing", setting(503, sets), 503, 200)

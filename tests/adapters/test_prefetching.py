@@ -196,22 +196,3 @@ async def test_what_is_not_requested_again_breaks_as_without_forbear(adapter, op
     inner = Bodies(adapter, broken_after(adapter))  # small, of known length: with its head
     got, record = await broken_off(adapter, inner, options, "POST")
     assert (got, inner.sent, record.reason) == (b"abcd", 1, Reason.METHOD_NOT_REPLAYABLE)
-
-
-@pytest.mark.smoke
-@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # of trio: left in the middle
-async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
-    broken, known = adapter.library.ReadError("the rest does not come"), {"Content-Length": "10"}
-    for status, headers, error in (
-        *((200, known, broken), (404, known, broken), (200, {}, None)),
-        (200, {"Content-Length": "100000", "ETag": '"v1"'}, None),
-    ):
-        given = {"status_code": status, "headers": headers}
-        inner = Bodies(adapter, ([b"0123", b"4567"], error, given))
-        async with adapter.client(inner, **quick) as client:
-            response = await adapter.open(client, "GET", URL)
-            pieces = response.aiter_raw() if adapter.is_async else response.iter_raw()
-            await anext(pieces) if adapter.is_async else next(pieces)
-            await adapter.close(pieces)
-            await adapter.close(response)
-        assert {stream.closed for stream in inner.streams} == {1}, given

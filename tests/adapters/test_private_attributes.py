@@ -189,15 +189,6 @@ def test_bodies_can_be_seen_into(name):
     assert not body.ready
 
 
-def test_the_two_libraries_share_no_class():
-    """So a check by the module's name is sound."""
-    kinds = "BaseTransport AsyncBaseTransport ByteStream TransportError Response Request"
-    for kind in kinds.split():
-        one, other = (getattr(module(name), kind) for name in LIBRARIES)
-        assert not issubclass(one, other)
-        assert not issubclass(other, one)
-
-
 # Exceptions. Taken from the installed libraries, so that a new one cannot go unnoticed.
 
 

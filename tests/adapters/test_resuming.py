@@ -185,17 +185,14 @@ async def test_the_callers_own_range_resumes_as_that_range(adapter, server, opti
         assert ranges(server, f"/{asked}") == [(asked, None), (again, '"v1"')]
 
 
-@pytest.mark.parametrize(
-    ("first", "more", "method"),
-    [
-        (f"cut:70001;body={SIZE}", {}, "GET"),  # no validator
-        (f'cut:70001;body={SIZE};header=ETag:W/"v1"', {}, "GET"),
-        (f"{CUT};header=Accept-Ranges:none", {}, "GET"),
-        (CUT, {"resume": False}, "GET"),
-        (CUT, {"policy": RetryPolicy.disabled()}, "GET"),
-        (CUT, {}, "POST"),  # "This specification only defines GET" (RFC 9110 section 14.2)
-    ],
-)
+@pytest.mark.parametrize(("first", "more", "method"), [
+    (f"cut:70001;body={SIZE}", {}, "GET"),  # no validator
+    (f'cut:70001;body={SIZE};header=ETag:W/"v1"', {}, "GET"),
+    (f"{CUT};header=Accept-Ranges:none", {}, "GET"),
+    (CUT, {"resume": False}, "GET"),
+    (CUT, {"policy": RetryPolicy.disabled()}, "GET"),
+    (CUT, {}, "POST"),  # "This specification only defines GET" (RFC 9110 section 14.2)
+])  # fmt: skip
 async def test_what_is_not_resumed(adapter, server, options, first, more, method):
     server.script("/file", first, f"200{OF_V1}")
     async with adapter.client(**{**options, **more}) as client:

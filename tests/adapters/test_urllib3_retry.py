@@ -12,7 +12,6 @@ import requests
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ReadTimeoutError
 from urllib3.response import HTTPResponse
-from urllib3.util.retry import RequestHistory
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of, testing
@@ -363,21 +362,3 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
         assert not server.requests("/to")
     else:
         assert (outcome.status, clock.sleeps) == (200, slept)
-
-
-def test_the_history_is_kept_as_urllib3_keeps_it(retry, budget):
-    connecting = ConnectTimeoutError("conntimeout")
-    reading = ReadTimeoutError(POOL, "/test2", "read timed out")
-    left, expected = retry(budget=budget), ()
-    for method, url, response, error, *story in (
-        ("GET", "/test1", None, connecting, None, None),
-        ("HEAD", "/test2", None, reading, None, None),
-        ("GET", "/test3", answer(500), None, 500, None),
-        ("GET", "/test4", answer(303, {"Location": "/test5"}), None, 303, "/test5"),
-    ):
-        left = left.increment(method, url, response, error)
-        expected += (RequestHistory(method, url, error, *story),)
-    assert left.history == expected
-    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
-    assert not left.is_retry("GET", 200)
-    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19

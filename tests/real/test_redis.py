@@ -626,20 +626,6 @@ class Blocked:
         return [self.tokens, 1_700_000_000_000]
 
 
-def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypatch):
-    """As when the interpreter is about to end, or the system has no more of them."""
-
-    def refuse(thread, *arguments, **named):
-        raise RuntimeError("can't start new thread")
-
-    budget = RedisBudget(redis_server.url, name="orders")
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        assert budget.spend(A, 1.0, 0.0)
-    assert edges(heard, 1) == [("ERROR", LOST, "RuntimeError")]
-    come_back(budget)
-
-
 @pytest.mark.release
 def test_on_a_cluster(make_redis):
     """Three nodes: each origin's key is on whichever has its slot, and the script runs there."""

@@ -28,14 +28,11 @@ def hedged(server, listeners, *script, policy=NO_RETRY):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "result", "attempts"),
-    [
-        ((SLOW, 200), "won", ["first cancelled", "hedge 2xx"]),
-        ((LATE, SLOW), "cancelled", ["first 2xx", "hedge cancelled"]),
-        ((LATE, 500), "failed", ["first 2xx", "hedge 5xx"]),
-    ],
-)
+@pytest.mark.parametrize(("script", "result", "attempts"), [
+    ((SLOW, 200), "won", ["first cancelled", "hedge 2xx"]),
+    ((LATE, SLOW), "cancelled", ["first 2xx", "hedge cancelled"]),
+    ((LATE, 500), "failed", ["first 2xx", "hedge 5xx"]),
+])  # fmt: skip
 def test_each_attempt_is_counted_once_with_its_own_result(
     server, paced, metrics, counted, script, result, attempts
 ):

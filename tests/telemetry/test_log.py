@@ -84,13 +84,10 @@ def test_a_refusal_says_why_and_which_wait_was_wanted(lines):
     assert found[1]["reason"] == "attempts-exhausted"
 
 
-@pytest.mark.parametrize(
-    ("patience", "cause", "held_for", "last", "sentence"),
-    [
-        (10, "probe", 0.99, ("INFO", "succeeded_after_retry"), "sent as a probe"),
-        (0.5, "patience-over", 0.5, ("WARNING", "gave_up"), "its patience is over"),
-    ],
-)
+@pytest.mark.parametrize(("patience", "cause", "held_for", "last", "sentence"), [
+    (10, "probe", 0.99, ("INFO", "succeeded_after_retry"), "sent as a probe"),
+    (0.5, "patience-over", 0.5, ("WARNING", "gave_up"), "its patience is over"),
+])  # fmt: skip
 def test_a_call_that_is_held(
     patience, cause, held_for, last, sentence, lines, caplog, traces, spans
 ):
@@ -238,18 +235,15 @@ def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
     ]
 
 
-@pytest.mark.parametrize(
-    ("header", "hints", "why"),
-    [
-        ("soon", "obey", "unparsable"),
-        ("Fri, 31 Dec 1999 23:59:59 GMT", "obey", "past"),
-        ("3600", "obey", "over_cap"),
-        ("0", "obey", None),
-        ("2", "obey", None),
-        (None, "obey", None),
-        ("soon", "ignore", None),  # on purpose
-    ],
-)
+@pytest.mark.parametrize(("header", "hints", "why"), [
+    ("soon", "obey", "unparsable"),
+    ("Fri, 31 Dec 1999 23:59:59 GMT", "obey", "past"),
+    ("3600", "obey", "over_cap"),
+    ("0", "obey", None),
+    ("2", "obey", None),
+    (None, "obey", None),
+    ("soon", "ignore", None),  # on purpose
+])  # fmt: skip
 def test_a_retry_after_that_is_no_use(header, hints, why, lines):
     headers = {} if header is None else {"Retry-After": header}
     scripted((503, headers), 200, policy=POLICY.replace(hints=hints)).get("http://api.test/")

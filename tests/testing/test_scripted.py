@@ -89,17 +89,14 @@ def test_an_adapter_answers_by_the_list_and_keeps_what_arrived():
     assert scripted.closed
 
 
-@pytest.mark.parametrize(
-    ("step", "error", "kind", "phase"),
-    [
-        ("connect_error", requests.ConnectionError, "refused", "unsent"),
-        ("connect_timeout", requests.ConnectTimeout, "connect-timeout", "unsent"),
-        ("read_timeout", requests.ReadTimeout, "read-timeout", "sent"),
-        ("read_error", requests.ConnectionError, "reset", "sent"),
-        ("write_timeout", requests.ConnectionError, "write-timeout", "sent"),
-        ("proxy_error", requests.exceptions.ProxyError, "proxy", "unsent"),
-    ],
-)
+@pytest.mark.parametrize(("step", "error", "kind", "phase"), [
+    ("connect_error", requests.ConnectionError, "refused", "unsent"),
+    ("connect_timeout", requests.ConnectTimeout, "connect-timeout", "unsent"),
+    ("read_timeout", requests.ReadTimeout, "read-timeout", "sent"),
+    ("read_error", requests.ConnectionError, "reset", "sent"),
+    ("write_timeout", requests.ConnectionError, "write-timeout", "sent"),
+    ("proxy_error", requests.exceptions.ProxyError, "proxy", "unsent"),
+])  # fmt: skip
 def test_errors_of_an_adapter_are_those_of_requests(step, error, kind, phase):
     """With the error of urllib3 inside, so that they mean what the real ones mean."""
     made, _ = session(step)

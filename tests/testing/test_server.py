@@ -301,28 +301,6 @@ def test_the_ledger_is_handed_out_as_copies_and_prints_no_secret(server):
     assert not re.search(r"hunter2|\n", repr(server.requests()))
 
 
-NOT_HTTP = [
-    (b"nonsense\r\n\r\n", 400), (b"GET /x\r\n\r\n" + b"x" * 5_000_000, 400),
-    (b"GET /x HTTP/2.0\r\n\r\n", 400), (b"GET /x HTTP/1.1\r\nno colon\r\n\r\n", 400),
-    (b"GET /x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (b"GET /x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-    (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
-    (b"GET /x HTTP/1.1\r\nA: " + b"a" * 70_000, 431),
-]  # fmt: skip
-
-
-def test_what_is_not_http_is_answered_and_hurts_nobody(server):
-    server.script("/x", 200)
-    for sent, status in NOT_HTTP:
-        with peer(server) as sock:
-            sock.sendall(sent)
-            assert read_answer(sock)[0] == status, sent[:80]
-            assert sock.recv(1) == FIN
-    assert server.executed() == 0
-    assert ask(server)[0] == 200
-
-
 def fault_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("fault-server")]
 
