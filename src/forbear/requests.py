@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
@@ -152,7 +151,7 @@ class RetryAdapter(BaseAdapter):
     ) -> requests.Response:
         """Send a prepared request; retry it where that is allowed and useful. As HTTPAdapter's."""
         source = request, stream, timeout, verify, cert, proxies
-        return self.port.fetch(source, request.body, stream, partial(self.send_once, *source))
+        return self.port.fetch(source, request.body, stream, self.send_once)
 
     def send_once(
         self, request: requests.PreparedRequest, stream: bool, timeout: Timeouts,

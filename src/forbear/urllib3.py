@@ -6,7 +6,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -94,9 +94,13 @@ class RetryingPool(Pool):
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
         source = self, method, url, body, headers, preload, named
-        send: Any = partial(super().urlopen, method, url, body, headers, **named)
         setting = False if redirects.total is False else None
-        return port.fetch(source, body, not preload, send, setting)
+        return port.fetch(source, body, not preload, RetryingPool.send_plainly, setting)
+
+    def send_plainly(
+        self, method: str, url: str, body: Any, headers: Any, preload: bool, named: dict[str, Any]
+    ) -> Any:
+        return super().urlopen(method, url, body, headers, **named)
 
     def send_once(self, *arguments: Any, **named: Any) -> urllib3.HTTPResponse:
         """Send once, as urllib3 does."""

@@ -203,3 +203,8 @@ def keep_deadlines(manager: Any) -> None:
 
 
 LARGE = 65_536  # bytes; a smaller body is requested anew
+
+
+def is_large(raw: Any) -> bool:
+    """Is the beginning of a body worth keeping, should it break?"""
+    return (getattr(raw, "length_remaining", None) or 0) > LARGE

@@ -129,14 +129,14 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         parts = request.method, request.url, request.body, request.headers
         return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]
 
-    def load(self, request: Any, response: HTTPResponse) -> None:
+    def load(self, request: Any, response: HTTPResponse) -> bytes:
         """Leave the response as ``preload_content=True`` does: read, its connection released.
 
         Raises:
             What urllib3 would have raised, mostly a MaxRetryError.
         """
         try:
-            _ = response.data
+            data = response.data
         except BaseException as error:
             response.close()
             response.release_conn()
@@ -150,6 +150,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
                 )  # fmt: skip
             raise
         response.release_conn()
+        return data
 
     def timeout_of(self, view: Urllib3Request) -> Any:
         original: PoolRequest = view.original

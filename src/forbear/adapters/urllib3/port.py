@@ -27,10 +27,10 @@ from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF, addon
 from .deadlines import (
     HERE,
-    LARGE,
     close,
     close_idle,
     has_arrived,
+    is_large,
     is_quick,
     read_freely,
 )
@@ -90,7 +90,7 @@ class Urllib3Port(Port[AnyResponse]):
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
-        def load(self, request: Any, response: AnyResponse) -> None: ...
+        def load(self, request: Any, response: AnyResponse) -> bytes: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def timeout_of(self, view: Urllib3Request) -> Any: ...
         def move(self, request: Any, url: str) -> None: ...  # a copy
@@ -112,13 +112,13 @@ class Urllib3Port(Port[AnyResponse]):
     # A call begins.
 
     def fetch(
-        self, source: Any, body: object, streams: bool, send: Callable[[], AnyResponse],
+        self, source: Any, body: object, streams: bool, send: Callable[..., AnyResponse],
         setting: object = None,
     ) -> AnyResponse:  # fmt: skip
         """Send a request; retry it where that is allowed and useful.
 
         The fast path: a response below 300 whose body is whole, or the caller's to read, is handed
-        over without there having been a call. ``send`` sends the request as it is.
+        over without there having been a call. ``send`` sends what ``source`` has.
         """
         started_at, context, settings = self.clock.monotonic(), current(), self.settings
         shared = settings.limits.shared
@@ -133,19 +133,29 @@ class Urllib3Port(Port[AnyResponse]):
             view, outgoing = self.prepare(source, started_at, context, setting)
         if not shared.quiet or (outgoing is not None and (settings.asks or outgoing.policy is OFF)):
             return self.run(call_of(self, source, outgoing, started_at, context))
-        begin = partial(call_after_first, self, source, outgoing, started_at, context)
+        facts = source, outgoing, started_at, context
         live: Any = None
         try:
             try:
-                live = send() if outgoing is None else self.sent(view, outgoing, outgoing.request)
+                if outgoing is None:
+                    live = send(*source)
+                else:
+                    live = self.sent(view, outgoing, outgoing.request)
                 status = self.status_of(live)
                 if status < 300:
-                    if outgoing is not None:
-                        forget_own_lines(outgoing)
-                        live = self.free(view, outgoing, context, begin, live)
-                    if streams:
-                        live = watched(self, None, live, begin)
-                    if streams or self.load_small(source, live):
+                    is_done: object = streams
+                    if streams or outgoing is not None:
+                        begin = partial(call_after_first, self, *facts)
+                        if outgoing is not None:
+                            forget_own_lines(outgoing)
+                            live = self.free(view, outgoing, context, begin, live)
+                        if streams:
+                            live = watched(self, None, live, begin)
+                    if not streams and not is_large(self.raw_of(live)):
+                        is_done = self.load(source, live) or not self.is_empty_stream(
+                            live, self.view_of(source).method
+                        )
+                    if is_done:
                         if not (settings.is_plain and shared.quiet):
                             view = self.view_of(source)
                             note_success(settings, view.method, view.origin, status, started_at)
@@ -153,7 +163,7 @@ class Urllib3Port(Port[AnyResponse]):
             except Exception as error:
                 self.close(live)
                 live = error
-            call = begin()
+            call = call_after_first(self, *facts)
             call.live, live = live, None  # so that only the call holds it while it waits
             if isinstance(call.live, ConsumedBody):
                 call.live = self.consumed(call, call.live)
@@ -168,15 +178,6 @@ class Urllib3Port(Port[AnyResponse]):
             if call is not None:
                 self.close(call.live)
             raise
-
-    def load_small(self, source: Any, response: AnyResponse) -> bool:
-        """Read the body of a first response, unless it is large, or a stream without an event."""
-        if (getattr(self.raw_of(response), "length_remaining", None) or 0) > LARGE:
-            return False
-        self.load(source, response)
-        return bool(self.body_of(response)) or not self.is_empty_stream(
-            response, self.view_of(source).method
-        )
 
     @cached_property
     def outgoing_for(self) -> Callable[..., Outgoing]:
@@ -321,7 +322,7 @@ class Urllib3Port(Port[AnyResponse]):
         return not (
             self.settings.options.get("resume")
             and not self.settings.inspectors
-            and (getattr(self.raw_of(response), "length_remaining", None) or 0) > LARGE
+            and is_large(self.raw_of(response))
             and self.is_resumable(None, response)
             and self.download_of(call, *self.head_of(response))
         )

@@ -98,14 +98,15 @@ class RequestsPort(Urllib3Port[requests.Response]):
     def loads(self, call: Call, response: requests.Response) -> bool:
         return super().loads(call, response) and not response.is_redirect
 
-    def load(self, request: object, response: requests.Response) -> None:
+    def load(self, request: object, response: requests.Response) -> bytes:
         try:
-            _ = response.content
+            return response.content or b""
         except BaseException as error:
             response.close()
             # A session follows a redirect whose body cannot be read.
             if not (response.is_redirect and isinstance(error, UNREADABLE)):
                 raise
+            return b""
 
     def timeout_of(self, view: Urllib3Request) -> Timeouts:
         return view.arguments[0]  # type: ignore[no-any-return]
