@@ -17,7 +17,6 @@ import forbear
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-PICTURES = BENCHMARKS / "pictures"
 LANES = [(family, flavour) for family in ("httpx", "httpx2") for flavour in ("sync", "async")]
 FORBEAR = (
     "forbear", "forbear, prefetch=0, resume=False", "forbear, budget=None",
@@ -129,19 +128,3 @@ def test_the_page_shows_what_is_seen():
     assert ours["a limit of 0.5 s for the whole call"] == "kept"
     assert ours["connections for four responses"] == "1"
     assert 100 <= int(ours["requests for 100 calls in an outage"].partition(",")[0]) < 150
-
-
-@pytest.mark.release
-def test_the_kept_tables_are_what_it_writes(tmp_path):
-    """All of them; and a policy or trouble that was added, or renamed, has been run."""
-    from benchmarks.simulation import LONE, PARTIAL, TROUBLES
-
-    run("overload.py", "--quick", "--only", "quota-unhinted", "--out", str(tmp_path), reads=str)
-    kept, new = ((at / "overload.md").read_text(encoding="utf-8") for at in (PICTURES, tmp_path))
-    titles, heads = r"^## .*$", r"^\| trouble.*$|^\| .*\| trouble.*$"
-    assert len(re.findall(titles, new, re.MULTILINE)) == 8
-    for pattern in (titles, heads):
-        found = re.findall(pattern, new, re.MULTILINE)
-        assert sorted(set(found)) == sorted(set(re.findall(pattern, kept, re.MULTILINE)))
-    first, then = (set(re.findall(r"^\| ([^|]*?) *\|", text, re.MULTILINE)) for text in (kept, new))
-    assert first >= {*TROUBLES, *LONE, *PARTIAL, *then}

@@ -307,25 +307,6 @@ def test_new_refuses_what_it_would_have_to_ignore(retry):
         Retry.from_int(3)
 
 
-@pytest.mark.parametrize(("options", "hops", "raises"), [
-    ({}, 11, True), ({"redirect": True}, 11, True), ({"redirect": 2}, 3, True),
-    ({"redirect": 0}, 1, True), ({"redirect": False}, 1, False),
-    ({"redirect": 2, "raise_on_redirect": False}, 3, False),
-])  # fmt: skip
-def test_redirects_are_counted_as_urllib3_counts_them(server, retry, options, hops, raises):
-    server.script("/loop", "302;header=Location:/loop;body=3")
-    named = {"retries": retry(**options), "preload_content": False}
-    with urllib3.PoolManager() as manager, pool_of(server) as pool:
-        for ask, url in ((manager.request, server.url + "/loop"), (pool.urlopen, "/loop")):
-            outcome = outcome_of(ask, "GET", url, **named)
-            if raises:
-                assert isinstance(outcome, MaxRetryError)
-                assert "too many redirects" in str(outcome.reason)
-            else:
-                assert (outcome.status, outcome.read()) == (302, b"012")
-    assert len(server.requests("/loop")) == 2 * hops
-
-
 def pool_of(server, **named):
     host, port = server.url.removeprefix("http://").split(":")
     return urllib3.HTTPConnectionPool(host, int(port), **named)

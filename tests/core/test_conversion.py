@@ -1,4 +1,4 @@
-"""Conversion: a Retry of urllib3 or httpx-retries as a policy; the oracle is urllib3's own loop."""
+"""Conversion: a Retry of urllib3 or httpx-retries as a policy."""
 
 import pickle
 from fractions import Fraction
@@ -7,8 +7,6 @@ import httpx
 import httpx_retries
 import pytest
 import urllib3
-from hypothesis import given
-from hypothesis import strategies as st
 from urllib3 import exceptions as errors
 
 import forbear.urllib3
@@ -16,12 +14,10 @@ from forbear import FailureKind, RetryPolicy
 from forbear.core.outcome import RETRYABLE_KINDS
 
 K = FailureKind
-POOL = urllib3.HTTPConnectionPool("origin.example")
 CONNECT = {K.DNS, K.REFUSED, K.CONNECT_TIMEOUT, K.UNPROCESSED, K.PROXY}
 READ = {K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL}
 OTHER = {K.TLS, K.PROXY}
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
-METHODS = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"]
 converted = RetryPolicy.from_urllib3
 
 NAMED = {413, 429, 503}  # of which urllib3 retries those that name a time
@@ -91,55 +87,6 @@ def test_anything_else_is_refused_with_what_to_pass() -> None:
     for value in (None, 3, "Retry(3)", httpx_retries.Retry, RetryPolicy()):
         with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
             RetryPolicy.from_httpx_retries(value)
-
-
-KINDS = [  # kinds of forbear, and errors as urllib3's loop sees them
-    (K.REFUSED, errors.NewConnectionError(urllib3.connection.HTTPConnection("a.example"), "no")),
-    (K.CONNECT_TIMEOUT, errors.ConnectTimeoutError()), (K.TLS, errors.SSLError("")),
-    (K.READ_TIMEOUT, errors.ReadTimeoutError(POOL, "/", "")),
-    (K.RESET, errors.ProtocolError("", ConnectionResetError())),
-    (K.PROXY, errors.ProxyError("", errors.ConnectTimeoutError())),
-    (K.PROXY, errors.ProxyError("", ConnectionResetError())),
-]  # fmt: skip
-
-
-def attempts_of_urllib3(retry, method, error=None, response=None):
-    """How often urllib3's loop sends while every attempt ends so; 30 stands for for ever."""
-    for attempts in range(1, 30):
-        named = response is not None and "Retry-After" in response.headers
-        if response is not None and not retry.is_retry(method, response.status, named):
-            return attempts
-        try:
-            retry = retry.increment(method, "/", error=error, response=response)
-        except errors.HTTPError:  # MaxRetryError, or the error itself
-            return attempts
-    return 30
-
-
-counts = st.none() | st.integers(-1, 12) | st.booleans()
-forced = st.sets(st.integers(100, 599) | st.sampled_from([429, 500, 502, 503]))
-retries = st.builds(
-    urllib3.Retry,
-    **dict.fromkeys(("total", "connect", "read", "redirect", "status", "other"), counts),
-    allowed_methods=st.none() | st.just(False) | st.sets(st.sampled_from(METHODS), min_size=1),
-    status_forcelist=st.none() | forced, backoff_factor=st.floats(0, 1e6) | st.integers(-1, 100),
-    backoff_max=st.floats(-1) | st.just(120), backoff_jitter=st.floats(0, 1e6),
-    raise_on_status=st.booleans(), respect_retry_after_header=st.booleans(),
-)  # fmt: skip
-
-
-@given(retries, st.sampled_from(KINDS), st.sampled_from([413, 429, 500, 503, 599]), st.booleans())
-def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind, status, named):
-    """For every kind of error and status, with a method that both may repeat."""
-    policy = converted(retry)
-    failure, error = kind
-    of_error = policy.max_attempts if failure in policy.failures else 1
-    retried = status in policy.statuses or (named and status in policy.hinted_statuses)
-    of_status = policy.max_attempts if retried else 1
-    response = urllib3.HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
-    for method in policy.methods & set(METHODS):
-        assert of_error <= attempts_of_urllib3(retry, method, error=error)
-        assert of_status <= attempts_of_urllib3(retry, method, response=response)
 
 
 def test_each_wait_is_urllib3s(monkeypatch):

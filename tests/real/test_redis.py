@@ -546,10 +546,7 @@ class Rubbish(Listening):
 
 RUBBISH = {
     "http": (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 0),
-    "ok": (b"+OK\r\n", 0),
     "endless-list": (b"*100000000\r\n", 0),
-    "loading": (b"-LOADING Redis is loading the dataset in memory\r\n", 0),
-    "noise": (b"\xff\x00\xfe" * 20, 0),
     "drip": (b"+" + b"x" * 200, 0.02),
     "silence": (b"", 0),
     "closed": (None, 0),

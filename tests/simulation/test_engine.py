@@ -1,46 +1,21 @@
 """Whole runs: small ones worked out by hand, laws that hold for any, and what a strategy may do."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
+from benchmarks.simulation import CONTENDERS, Contender, Scenario, contender, simulate
 from benchmarks.simulation.contenders import made
 from benchmarks.simulation.scenario import TROUBLES
-from forbear import Fixed, RetryBudget, RetryPolicy
-
-BLIP = SCENARIOS["blip"][0]
+from forbear import RetryBudget, RetryPolicy
 
 
 def standard(policy, *numbers):
     """The shipped limits, without a gate; with numbers, a budget of its own for each client."""
     budget = partial(RetryBudget, *numbers, hinted_cost=1.0) if numbers else None
     return Contender("test", "", policy, made(budget=budget))
-
-
-def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
-    """Answers that take 1 s, and clients that give up after 0.1 s: two attempts each, both in vain,
-    for all that come more than 0.1 s before the end of the trouble; else the second is in time.
-    """
-    trouble = {"trouble": "slow", "slowdown": 200.0, "trouble_for": 0.5}
-    slow = replace(BLIP, speed=1.0, timeout=0.1, rate=100.0, **trouble)
-    figures = simulate(slow, standard(RetryPolicy(max_attempts=2, backoff=Fixed(0.0))))
-    assert figures.refusals == {"attempts-exhausted": 40}
-    assert figures.amplification == (1_000 + 50) / 1_000
-    assert figures.p99 == pytest.approx(0.105, abs=0.0003)
-
-
-def test_a_script_makes_so_many_calls_and_a_worker_waits_for_each():
-    """Ten calls of six answers of 5 ms and 3.1 s of waits, one after the other."""
-    trouble = {"duration": 100.0, "trouble_at": 0.0, "trouble_for": 100.0}
-    dead = Scenario(rate=0.0, workers=1, worker_calls=10, **trouble)
-    found = simulate(dead, contender("exponential"))
-    assert (found.requests, found.success, found.peak_busy) == (10, 0.0, 1)
-    assert found.mean == found.p95 == pytest.approx(3.13)
-    assert found.busy == pytest.approx(1.0)
 
 
 SCENARIO = st.builds(

@@ -55,15 +55,11 @@ def test_every_status_has_a_result_and_a_reason() -> None:
 
 def test_who_chose_a_wait() -> None:
     for delay_source, source in {
-        "backoff": "computed",
-        "failover": "computed",
-        "cooldown": "retry_after",
-        "retry-after": "retry_after",
-        "grpc-retry-pushback-ms": "retry_after",
-        "ratelimit": "rate_limit_reset",
-        "x-rate-limit-reset": "rate_limit_reset",
+        "backoff": "computed", "failover": "computed", "cooldown": "retry_after",
+        "retry-after": "retry_after", "grpc-retry-pushback-ms": "retry_after",
+        "ratelimit": "rate_limit_reset", "x-rate-limit-reset": "rate_limit_reset",
         "anthropic-ratelimit-tokens-reset": "rate_limit_reset",
-    }.items():
+    }.items():  # fmt: skip
         assert events.source_of(delay_source) == source
 
 
