@@ -16,6 +16,7 @@ a response, in which the bare library loses a connection as well.
 import ast
 import asyncio
 import dis
+import gc
 import linecache
 import sys
 import traceback
@@ -319,6 +320,7 @@ def inject(client, name, server, number, error):
     shared = Shared(client, name, server)
     injection = Injection(error, number, *SPOTS)
     caught = None
+    gc.disable()  # a finalizer of an earlier call would swallow the exception
     try:
         with injection.armed():
             shared.call(*SCENARIOS[name][0])
@@ -326,6 +328,8 @@ def inject(client, name, server, number, error):
         caught = raised  # with its frames: nothing is left to the garbage collector
         if type(raised) is type(error) and raised is not error:
             raise
+    finally:
+        gc.enable()
     faults = list(shared.faults(caught))
     if injection.where is not None and caught is None:
         faults.append("it was swallowed")
