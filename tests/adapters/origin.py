@@ -62,19 +62,14 @@ class Answer:
         if self.chunked:
             lines["Transfer-Encoding"] = "chunked"
             pieces = [part[at : at + 1000] for at in range(0, len(part), 1000)]
-            body = (
-                b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-            )
+            body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in [*pieces, b""])
         else:
             lines["Content-Length"] = str(len(part))
-        for name, value in self.lines.items():
-            if value is None:
-                lines.pop(name, None)
-            else:
-                lines[name] = value
-        head = f"HTTP/1.1 {status} Made\r\n" + "".join(
-            f"{name}: {value}\r\n" for name, value in lines.items()
-        )
+        lines = {
+            name: value for name, value in {**lines, **self.lines}.items() if value is not None
+        }
+        head = f"HTTP/1.1 {status} Made\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return (head + "\r\n").encode(), body
 
 

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import inspect
 import json
-import pkgutil
 import socket
 import ssl
 from importlib import import_module
@@ -14,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import requests
 import requests.exceptions as rq
 import urllib3
 import urllib3.exceptions as u3
@@ -135,11 +133,6 @@ def test_corpus():
 
 
 NEVER_SENT, NEVER_ANSWERED = (K.PERMANENT, UNSENT), (K.PERMANENT, ANSWERED)
-# Beside the modules named exceptions; what no rule names is not retried.
-ELSEWHERE = {
-    "urllib3.util.ssl_match_hostname.CertificateError": (K.CERTIFICATE, UNSENT),
-    "requests.cookies.CookieConflictError": (K.UNKNOWN, SENT),
-}
 
 
 def raw(cls):
@@ -161,19 +154,6 @@ def test_every_class_of_the_installed_version_has_its_own_entry(module, table):
     for name, cls in classes.items():
         mine = type("Mine", (cls,), {"__module__": "mine"})
         assert meaning(raw(mine)) == meaning(raw(cls)) == table[name]
-
-
-@pytest.mark.parametrize("library", [requests, urllib3], ids=["requests", "urllib3"])
-def test_no_exception_class_hides_in_another_module(library):
-    found = {}
-    optional = ("__main__", ".http2.connection", ".exceptions")
-    for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
-        if ".contrib" in module.name or module.name.endswith(optional):
-            continue  # PySocks, pyOpenSSL, browsers, h2; they raise the library's own
-        for cls in exceptions_of(import_module(module.name)):
-            found[f"{cls.__module__}.{cls.__name__}"] = meaning(raw(cls))
-    theirs = [one for one in ELSEWHERE.items() if one[0].startswith(library.__name__)]
-    assert found == dict(theirs)
 
 
 TUNNEL = "Tunnel connection failed: "

@@ -586,16 +586,6 @@ def test_a_slow_round_trip_is_a_loss_but_for_the_first(heard):
     come_back(budget)
 
 
-def test_a_reply_that_is_none_is_not_believed(heard):
-    """Two whole numbers: tokens, no more than there can be (burst 100), and the lease's."""
-    wrong = [None, b"OK", [], [1], [1, 2, 3], [-1, 2], [101, 2], [1, -2], ["1", 2], [1.5, 2]]
-    for reply in wrong:
-        heard.clear()
-        budget = inline(Scripted(reply))
-        assert take(budget), reply
-        assert edges(heard, 1) == [("ERROR", LOST, "InvalidResponse")], reply
-
-
 class Scripted:
     """A client with one answer to everything, after a while."""
 

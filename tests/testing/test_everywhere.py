@@ -7,8 +7,6 @@ import anyio
 import anyio.to_thread
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, RetryGate, RetryPolicy, record_of
@@ -139,25 +137,3 @@ def test_a_broken_download_stays_broken_when_disabled(server):
     assert isinstance(error, httpx.RemoteProtocolError)
     assert len(server.requests()) == 1
     assert record_of(error).reason == "attempts-exhausted"
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40))
-def test_what_holds_is_what_was_entered_and_not_left(steps):
-    """Blocks entered and left in any order, by a model: a list."""
-    clocks = [FakeClock(), None, SKIPPING, None]
-    entered = []
-    for enters, which in steps:
-        if enters:
-            block = Everywhere(most_attempts=which, clock=clocks[which])
-            entered.append(block.__enter__())
-        elif entered:
-            entered.pop(which % len(entered)).__exit__(None, None, None)
-        assert is_on() == bool(entered)
-        if entered:
-            assert current.everywhere.most_attempts == min(b.most_attempts for b in entered)
-        given_clocks = {block.clock for block in entered} - {None}
-        # The clock that a test reads wins over the one that skips.
-        expected = clocks[0] if clocks[0] in given_clocks else next(iter(given_clocks), None)
-        assert SYSTEM_CLOCK.stand_in is expected
-    for block in entered:
-        block.__exit__(None, None, None)
