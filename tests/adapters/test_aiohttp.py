@@ -194,8 +194,7 @@ MEANINGS = [
     (aiohttp.ServerFingerprintMismatch(b"a", b"b", "h", 1), "certificate", "unsent"),
     (aiohttp.ConnectionTimeoutError("no"), "connect-timeout", "unsent"),
     (aiohttp.SocketTimeoutError("no"), "read-timeout", "sent"),
-    (aiohttp.ServerTimeoutError("no"), "timeout", "sent"),
-    (TimeoutError(), "timeout", "sent"),
+    (aiohttp.ServerTimeoutError("no"), "timeout", "sent"), (TimeoutError(), "timeout", "sent"),
     (aiohttp.ServerDisconnectedError(), "reset", "sent"),
     (aiohttp.ClientConnectionResetError("no"), "reset", "sent"),
     (aiohttp.ClientOSError(104, "no"), "reset", "sent"),
@@ -208,9 +207,8 @@ MEANINGS = [
     (aiohttp.ClientHttpProxyError(None, (), status=502), "proxy", "unsent"),
     (aiohttp.ClientError("no"), "protocol", "sent"),
     (CircuitOpenError("no", reason=Reason.CIRCUIT_OPEN), "permanent", "unsent"),
-    (UnicodeError("no"), "permanent", "unsent"),
-    (KeyError("a mistake"), "unknown", "sent"),
-]
+    (UnicodeError("no"), "permanent", "unsent"), (KeyError("a mistake"), "unknown", "sent"),
+]  # fmt: skip
 
 
 def test_what_each_error_means():

@@ -398,10 +398,6 @@ PATIENT, FIVE = ANTHROPIC.replace(max_attempts=9, patience=60.0), EVENTS[:5]
 FED = feed("200;chunked=1", *FIVE)
 CANCELLED = {
     "default": (None, [feed("cut:0;chunked=1", *FIVE), 503, feed("200", b""), FED]),
-    "option": (
-        EventStreams(first_event_timeout=60.0),
-        [feed("200;chunked=1", ERROR), 503, feed("cut:4;chunked=1", *FIVE), FED],
-    ),
     "resumed": (
         EventStreams(resume=True),
         [

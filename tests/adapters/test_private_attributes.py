@@ -16,7 +16,7 @@ import pytest
 import requests
 import urllib3
 
-from forbear import FailureKind, RetryPolicy
+from forbear import FailureKind
 from forbear.adapters.httpx import errors as httpx_errors
 from forbear.adapters.httpx import guard as httpx_guard
 from forbear.adapters.httpx import pools as httpx_pool
@@ -217,13 +217,6 @@ def test_every_exception_of_the_installed_library_is_classified(name):
         assert failure.kind is kind, attribute
         assert failure.phase is phase, attribute
         assert failure.error == cls.__name__
-
-
-def test_what_is_retryable_is_what_may_be_chosen():
-    """Every kind that an exception can have is either in ``failures`` or never retried."""
-    never = {K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN}
-    for kind, _ in httpx_errors.MEANING.values():
-        assert (kind in RetryPolicy().failures) is (kind not in never)
 
 
 # urllib3 and http.client, as resume.py and deadlines.py list them.

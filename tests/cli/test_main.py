@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from forbear import cli
-from forbear.cli import RED, Page, complain, main, spoken, visible
+from forbear.cli import complain, main, spoken, visible
 
 from ..processes import SOURCE
 
@@ -103,11 +103,6 @@ def test_an_interrupted_command_ends_as_a_shell_expects(monkeypatch, command):
     assert command("parse", "Retry-After: 1")[0] == 130
 
 
-def test_a_checkout_that_was_not_installed_has_no_version(monkeypatch, command):
-    raises(monkeypatch, "importlib.metadata.version", importlib.metadata.PackageNotFoundError)
-    assert command("--version") == (0, "forbear (not installed)\n", "")
-
-
 def test_a_reader_that_has_left_is_einval_on_windows(monkeypatch, tmp_path):
     """``forbear explain | more``, and q: no traceback."""
     with (tmp_path / "out").open("w") as file:
@@ -133,16 +128,3 @@ def test_durations(seconds, text):
 def test_what_a_server_sends_cannot_move_the_cursor():
     assert visible("\x1b[2J\x07é") == "\\x1b[2J\\x07é"
     assert len(visible("x" * 500)) == 60
-
-
-@pytest.mark.parametrize(
-    ("is_terminal", "start"), [(True, f"{RED}warning:\x1b[0m"), (False, "warning:")]
-)
-def test_colour_is_for_terminals(monkeypatch, is_terminal, start):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    out = io.StringIO()
-    out.isatty = lambda: is_terminal
-    Page(out).text("warning: of something", RED)
-    assert out.getvalue() == f"{start} of something\n"

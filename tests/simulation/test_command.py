@@ -6,10 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.simulation import contender
 from benchmarks.simulation.__main__ import main
-from forbear import RetryBudget, RetryPolicy
-from forbear.limits.gate import RetryGate
 
 SMALL = ("--policies", "none,exponential")
 
@@ -73,19 +70,3 @@ def test_it_runs_from_the_root_of_a_checkout_that_was_not_installed():
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=300) == 0
-
-
-def budget_of(one):
-    shared = [limit.shared for limit in one.limits(float).listed]
-    return next((part for part in shared if isinstance(part, RetryBudget)), None)
-
-
-def test_ours_are_the_defaults():
-    for patience in (0.0, 5.0, 20.0):
-        one = contender(f"forbear-{patience:g}")
-        assert one.policy == RetryPolicy(patience=patience)
-        assert type(one.limits(float).gate) is RetryGate
-    plain, limited = contender("plain"), contender("budget")
-    assert plain.policy == limited.policy == RetryPolicy()
-    assert plain.limits(float).gate is limited.limits(float).gate is None
-    assert (budget_of(plain), budget_of(limited).burst) == (None, RetryBudget().burst)
