@@ -158,3 +158,18 @@ async def test_a_deadline_holds_where_retries_are_off(server, manager, quickest)
             manager.request("GET", server.url + "/thing", retries=False)
 
     assert await quickest(run, bound=0.2) <= 0.2
+
+
+def test_a_body_that_is_being_read_outlives_a_stale_connection(server):
+    """With ``release_conn=True`` its connection is among the idle ones that a retry closes."""
+    server.script("/large", "200;body=300000")
+    server.script("/gone", "close", "200")
+    with RetryPoolManager(NOW, maxsize=2) as manager:
+        small = manager.request("GET", server.url + "/", preload_content=False)
+        released = {"preload_content": False, "release_conn": True}
+        large = manager.request("GET", server.url + "/large", **released)
+        got = large.read(10)
+        assert small.read() is not None  # its connection is the next to be used
+        assert manager.request("GET", server.url + "/gone").status == 200
+        assert len(server.requests("/gone")) == 2
+        assert len(got + large.read()) == 300_000
