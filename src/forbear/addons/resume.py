@@ -258,7 +258,7 @@ class Resumable:
             self._distrust()  # more than there is
         if self._kept is not None:
             self._kept += chunk
-            if len(self._kept) > self._port.prefetch:  # of unknown length, and not small
+            if len(self._kept) > self._port.settings.prefetch:  # of unknown length, and not small
                 self._kept = None
         return chunk
 

@@ -168,7 +168,10 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Wait until the last attempt uses the body no more; raise if none can follow."""
 
     async def transmit(self, call: Call, request: Any) -> Response:
-        """Send, once; the response is ``call.live`` before anything can interrupt."""
+        """Send, once; the response is ``call.live`` before anything can interrupt.
+
+        A body that is no plain bytes is ``call.guard``'s; the request's own may be spent.
+        """
         ...
 
     def consumed(self, call: Call, error: Exception) -> Exception:
