@@ -89,7 +89,9 @@ def policy_and_deadline(
     settings: Settings, context: CallContext | None, setting: object, started_at: float
 ) -> tuple[RetryPolicy, float]:
     """Return the policy and the deadline of a call."""
-    policy = policy_of(settings, context, setting)
+    policy = settings.policy
+    if setting is not None or context is not None:
+        policy = policy_of(settings, context, setting)
     total = policy.total_timeout
     deadline_at = inf if total is None else started_at + total
     if context is not None:
