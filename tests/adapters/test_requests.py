@@ -107,3 +107,10 @@ def test_a_redirect_is_followed_whatever_its_body(session, broken, inside):
                     assert session.request(method, origin.url + "/broken").status_code == 200
         paths = [head.split(b" ")[1] for head in origin.requests]
     assert paths == [b"/broken", b"/here"] * 4
+
+
+def test_a_url_that_has_no_origin_is_the_librarys_own_error():
+    request = requests.Request("GET", "http://a.example").prepare()
+    request.url = "http://a.example:99999/"
+    with pytest.raises((requests.RequestException, ValueError)):
+        RetryAdapter().send(request)

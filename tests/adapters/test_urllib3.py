@@ -1,5 +1,6 @@
 """urllib3: what is its own. The promises that all libraries share are in the conformance suite."""
 
+import time
 import warnings
 
 import pytest
@@ -173,3 +174,22 @@ def test_a_body_that_is_being_read_outlives_a_stale_connection(server):
         assert manager.request("GET", server.url + "/gone").status == 200
         assert len(server.requests("/gone")) == 2
         assert len(got + large.read()) == 300_000
+
+
+@pytest.mark.parametrize("fault", ["reset-body:9;body=90", "200;body=90;drip=200"])
+def test_a_body_that_breaks_while_retry_if_looks_at_it_is_a_failure(server, fault):
+    server.script("/thing", f"{fault};chunked=1;header=Content-Type:application/json", 200)
+    options = {"policy": NOW, "timeout": 0.05, "retry_if": lambda response: response.data and None}
+    with RetryPoolManager(**options) as manager:
+        response = manager.request("GET", server.url + "/thing", preload_content=False)
+        assert (response.status, len(server.requests("/thing"))) == (200, 2)
+        response.drain_conn()
+
+
+def test_a_body_that_is_read_after_the_deadline_ends_at_once(server):
+    server.script("/thing", "200;body=9000000")
+    with RetryPoolManager(NOW) as manager, forbear.deadline(0.3):
+        response = manager.request("GET", server.url + "/thing", preload_content=False)
+        time.sleep(0.35)
+        with pytest.raises(DeadlineExceeded):
+            response.read()

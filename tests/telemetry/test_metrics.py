@@ -20,7 +20,7 @@ from forbear.events import CallEnded, Released, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard
-from forbear.telemetry import MOST_HOSTS, otel, prometheus
+from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 from ..processes import python
@@ -482,3 +482,13 @@ def test_nothing_secret_is_counted_or_traced(
     told = repr(list(events)) + "".join(span.to_json() for span in traces.spans)
     assert SECRET not in "".join(shown) + told
     assert "/x" not in told
+
+
+def test_metrics_that_cannot_be_registered_are_taken_back():
+    registry = CollectorRegistry()
+    names = [metric.prometheus_name for metric in METRICS.values() if metric.kind == "counter"]
+    taken = prometheus_client.Counter(names[-1], "somebody else's", registry=registry)
+    with pytest.raises(ValueError, match="one Metrics"):
+        prometheus.Metrics(registry)
+    registry.unregister(taken)
+    registry.unregister(prometheus.Metrics(registry))
