@@ -99,7 +99,9 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
             response = await adapter.call(client, "POST", server.url + path, **ORDER)
         assert response.status_code == 200, fault
         assert server.executed(path) == 1, fault
-        assert [arrival.key for arrival in server.requests(path)] == ["order-17"] * 2, fault
+        keys = [arrival.key for arrival in server.requests(path)]
+        assert set(keys) == {"order-17"}, fault  # a busy machine may need a third attempt
+        assert len(keys) >= 2, fault
 
 
 @pytest.mark.slow
