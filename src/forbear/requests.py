@@ -22,7 +22,6 @@ from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown, suggesting
-from .engine.frames import warn
 from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -243,6 +242,8 @@ def take_over_retries(inner: BaseAdapter) -> None:
     retries = getattr(inner, "max_retries", None)
     if isinstance(retries, Retry) and (retries.total not in (0, False) or retries.status_forcelist):
         inner.max_retries = Retry(0, read=False)  # type: ignore[attr-defined]
+        from .engine.frames import warn
+
         warn(
             f"{type(inner).__name__}(max_retries={retries.total!r}) under RetryAdapter was set to"
             " 0: attempts would multiply. forbear retries by itself, with a delay and under its"

@@ -43,8 +43,7 @@ from ..core.request import KEY_LINES
 from ..engine.alarms import Alarms, PerThread
 from ..engine.calls import end_attempt
 from ..engine.driver import close, inspected
-from ..engine.errors import classify_error, classify_response, sends_once
-from ..engine.frames import drop_frames
+from ..engine.errors import classify_error, classify_response, drop_frames, sends_once
 from ..engine.prepare import aimed, outgoing_of
 from ..engine.tasks import asyncio_loop
 from ..limits import Locked

@@ -12,7 +12,6 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .frames import let_signals_through
 from .reading import LATE, WHOLE, Nothing
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ async def read_briefly(
     except Exception as error:
         with suppress(Exception):
             await live.close()
+        from .frames import let_signals_through
+
         let_signals_through(error)
         return pieces, error
 

@@ -28,7 +28,6 @@ from .errors import (
     has_error_event,
     story_below,
 )
-from .frames import let_signals_through
 from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE
 from .settings import OFF, addon
 
@@ -160,6 +159,8 @@ async def close(port: Port[Response], response: Response) -> None:
     try:
         await port.close_unused(response)
     except Exception as error:
+        from .frames import let_signals_through
+
         let_signals_through(error)
 
 

@@ -7,6 +7,7 @@ errors.py.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import (
@@ -44,6 +45,7 @@ SOCKET_FAILURES = {
 
 
 COOKIES = frozenset({"set-cookie", b"set-cookie"})
+LONGEST_CHAIN = 32  # causes and contexts of an error that are inspected; clients make four or five
 EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 
 
@@ -227,3 +229,18 @@ def is_final(port: Classifier, call: Call, story: object) -> bool:
     """Has a forbear below already retried, or decided that the call must not be retried?"""
     below = story_below(port, call, story)
     return below is not None and below.is_final
+
+
+def drop_frames(error: Exception) -> None:
+    """Drop the frames that the error and its causes came through.
+
+    They hold the call, which holds the error, and in urllib3 and httpcore the pool with its
+    sockets. Without this a call that succeeds in the end leaves all of that to the garbage
+    collector.
+    """
+    handled = sys.exception()  # by whoever makes the call: a context too, whose frames are needed
+    chain: list[BaseException | None] = [error]
+    for one in chain:
+        if one is not None and one is not handled and len(chain) < LONGEST_CHAIN:
+            one.__traceback__ = None
+            chain += one.__cause__, one.__context__

@@ -1,4 +1,4 @@
-"""Frames: where a warning points to, what a signal handler raised, what an error may hold."""
+"""Frames: where a warning points to, and what a signal handler raised. Loaded when first needed."""
 
 from __future__ import annotations
 
@@ -61,30 +61,3 @@ def code_of(handler: object) -> object:
         return None
     handler = getattr(handler, "func", handler)
     return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
-
-
-def drop_frames(error: Exception) -> Exception:
-    """Drop the frames that the error and its causes came through.
-
-    They hold the call, which holds the error, and in urllib3 and httpcore the pool with its
-    sockets. Without this a call that succeeds in the end leaves all of that to the garbage
-    collector. An error that the caller was already handling when it made the call is a context
-    too, and the caller still needs its traceback, so it is left alone.
-    """
-    error.__traceback__ = None
-    chain = [error.__cause__, error.__context__]
-    if chain == [None, None]:
-        return error
-    handling = frames_above()
-    for _ in range(CHAIN):
-        if not chain:
-            break
-        one = chain.pop()
-        if (
-            one is not None
-            and one.__traceback__ is not None
-            and one.__traceback__.tb_frame not in handling
-        ):
-            one.__traceback__ = None
-            chain += one.__cause__, one.__context__
-    return error

@@ -21,7 +21,7 @@ from .calls import (
     notify_outer_loops,
 )
 from .driver import classify, closed, hand_over, inspected, keep, last_error, run_hook, send, sleep
-from .frames import drop_frames
+from .errors import drop_frames
 from .settings import OFF
 
 if TYPE_CHECKING:

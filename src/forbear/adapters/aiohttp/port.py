@@ -15,7 +15,6 @@ from ...engine.bodies import innermost, rest_of
 from ...engine.calls import call_of, sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import ConsumedBody, DeadlineCut
-from ...engine.frames import let_signals_through
 from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
@@ -228,6 +227,8 @@ class AiohttpPort:
                 return WHOLE
             return LATE if left > DRAIN_SECONDS else DeadlineCut()
         except Exception as error:
+            from ...engine.frames import let_signals_through
+
             let_signals_through(error)
             return error
 

@@ -20,7 +20,6 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from ...engine.frames import let_signals_through
 from ...engine.reading import DRAIN_BYTES
 from .errors import mark_unsent
 from .request import least
@@ -186,6 +185,8 @@ def close_idle() -> None:
                 try:
                     connection.close()
                 except Exception as error:  # the connection may be broken anyway
+                    from ...engine.frames import let_signals_through
+
                     let_signals_through(error)
 
 

@@ -9,7 +9,6 @@ from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout
 from urllib3.util.proxy import connection_requires_http_tunnel
 
-from ...engine.frames import warn
 from ...errors import ForbearError
 from .port import Urllib3Port
 from .request import Urllib3Request, origin_at, path_of
@@ -42,6 +41,8 @@ def warn_of_retries(retries: object, whose: str) -> bool:
     is_number = isinstance(retries, int) and retries is not False
     if not is_number and not any(getattr(retries, count, None) for count in counts):
         return False
+    from ...engine.frames import warn
+
     warn(
         f"retries={retries} of this {whose} counts redirects only: the pool manager retries by"
         " itself, as its RetryPolicy says; RetryPolicy.from_urllib3(Retry(…)) makes one"
