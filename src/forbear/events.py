@@ -9,7 +9,7 @@ from .addons.breaker import CircuitTransition
 from .addons.hedge import Hedged
 from .addons.interfaces import BudgetExhausted
 from .addons.resume import Resumption
-from .core.events import (
+from .telemetry.events import (
     AttemptDelayed,
     AttemptFailed,
     CallEnded,

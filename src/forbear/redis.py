@@ -27,7 +27,7 @@ from .addons.budget import RetryBudget, check_rates
 from .addons.lease import LEASE_SECONDS, LeasedBudget, Report
 from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
 from .engine.clock import SYSTEM_CLOCK
-from .engine.events import Line
+from .telemetry.rows import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from forbear.core.call import Call, Rest
 from forbear.core.outcome import GiveUp
 from forbear.core.record import record_from
 from forbear.core.request import Request
-from forbear.engine.events import kind_of
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase
+from forbear.telemetry.rows import kind_of
 
 from ..failures import REFUSED, answer
 

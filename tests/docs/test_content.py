@@ -18,9 +18,10 @@ from forbear.addons.options import FamilyOptions, Options
 from forbear.cli import main as command
 from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
-from forbear.engine.events import LINES, TABLE
 from forbear.engine.settings import ADDONS
-from forbear.telemetry import METRICS, assets
+from forbear.telemetry import assets
+from forbear.telemetry.metrics import METRICS
+from forbear.telemetry.rows import LINES, TABLE
 from forbear.testing import FakeClock, ScriptedTransport, answer
 
 from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table

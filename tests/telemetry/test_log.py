@@ -13,10 +13,10 @@ from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, Retr
 from forbear.core.call import Call
 from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
-from forbear.engine.event_log import EventLog
 from forbear.httpx import RetryTransport
 from forbear.limits import renew
 from forbear.limits.limits import Limits
+from forbear.telemetry.event_log import EventLog
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 from ..lanes import lane_of
@@ -254,7 +254,7 @@ def test_a_retry_after_that_is_no_use(header, hints, why, lines):
 
 def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     """A crawler meets any number of them: beyond a thousand the edges are told anew."""
-    monkeypatch.setattr("forbear.engine.event_log.MOST_ORIGINS", 3)
+    monkeypatch.setattr("forbear.telemetry.event_log.MOST_ORIGINS", 3)
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     client = scripted((503, {"Retry-After": "x"}), policy=POLICY, budget=budget)
     for host in "abcde":

@@ -20,7 +20,8 @@ from forbear.events import CallEnded, Released, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard
-from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
+from forbear.telemetry import otel, prometheus
+from forbear.telemetry.metrics import METRICS, MOST_HOSTS
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 from ..processes import python
@@ -307,7 +308,7 @@ def test_an_unreachable_fleet_budget_is_counted(scripted, nobody, counted):
 
 def test_hosts_are_capped(monkeypatch, scripted, metrics, counted):
     """A crawler must not fill a Prometheus: a hundred servers by name, then _OTHER; nor memory."""
-    monkeypatch.setattr("forbear.telemetry.MOST_SUCCESSES", 3)
+    monkeypatch.setattr("forbear.telemetry.metrics.MOST_SUCCESSES", 3)
     client = scripted(200)
     for number in range(MOST_HOSTS + 20):
         client.get(f"http://host{number}.test/")

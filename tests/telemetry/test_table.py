@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from forbear.core.outcome import FailureKind, Phase
-from forbear.engine import events
-from forbear.telemetry import METRICS, assets
+from forbear.telemetry import assets
+from forbear.telemetry import rows as events
+from forbear.telemetry.metrics import METRICS
 
 # Failure: reason of a retry; then the result of the attempt where nothing was sent, and where the
 # request was. A reason never names another failure than the line's own ``failure`` does.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
-    from ..engine.events import Row
+    from ..telemetry.rows import Row
 
 SLICES = 10  # of the window, which slides by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
@@ -610,7 +610,7 @@ class CircuitTransition(NamedTuple):
 def rows() -> list[Row[..., Any]]:
     """The row of its event."""
     from ..core.record import in_seconds
-    from ..engine.events import Row
+    from ..telemetry.rows import Row
 
     def build(client: str, call: Call, edge: Transition) -> CircuitTransition:
         return CircuitTransition(

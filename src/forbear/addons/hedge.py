@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure
     from ..engine.clock import Clock
-    from ..engine.events import Row
     from ..limits.limits import Limits
+    from ..telemetry.rows import Row
 
     Inner = Callable[[Call, Any], Awaitable[Any]]
 
@@ -755,7 +755,7 @@ class Hedged(NamedTuple):
 def rows() -> list[Row[..., Any]]:
     """The row of its event."""
     from ..core.record import in_seconds
-    from ..engine.events import Row, number_of, result_of
+    from ..telemetry.rows import Row, number_of, result_of
 
     def build(
         client: str, call: Call, outcome: str, origin: str, after: float, loser: Attempt | None,

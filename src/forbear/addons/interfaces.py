@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from ..engine.events import Row
+    from ..telemetry.rows import Row
 
 TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # that were refused; beyond it they are forgotten
@@ -183,7 +183,7 @@ class BudgetExhausted(NamedTuple):
 
 def rows() -> list[Row[..., Any]]:
     """The row of the event that a budget, or a strategy for lack of one, refuses retries."""
-    from ..engine.events import Row
+    from ..telemetry.rows import Row
 
     def build(
         client: str, call: Call, budget: str, scope: str, tokens: float | None

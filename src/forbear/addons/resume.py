@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from ..engine.events import Row
     from ..engine.port import Port, Response
     from ..engine.reading import Source
     from ..engine.settings import Settings
+    from ..telemetry.rows import Row
 
     What = Download | Repeat | EventStream
 
@@ -522,7 +522,7 @@ class Resumption(NamedTuple):
 
 def rows() -> list[Row[..., Any]]:
     """The row of its event."""
-    from ..engine.events import Row, number_of
+    from ..telemetry.rows import Row, number_of
 
     def build(client: str, call: Call, offset: int, total: int | None, result: str) -> Resumption:
         return Resumption(

@@ -1,28 +1,31 @@
 """Log: whether anybody wants to know what happens to the calls of a transport.
 
-The events, their log lines and their listeners are in event_log.py and events.py, which are loaded
-with the first event that the log or a listener wants. Nobody listens by default, and the log shows
-no more than warnings, so a call that succeeds after a retry builds none.
+The events, their log lines and their listeners are in ``telemetry``, which is loaded with the first
+event that the log or a listener wants. Nobody listens by default, and the log shows no more than
+warnings, so a call that succeeds after a retry builds none.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from logging import DEBUG, INFO, WARNING, getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.call import HINT_LINES
 from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ..core.call import Call
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from .event_log import EventLog, Listener
+
+    # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
+    Listener = Callable[[Any], object]
 
 logger = getLogger("forbear")
-# Of the rows of the table in events.py that are emitted from elsewhere, if not WARNING.
+# Of the rows of the table in telemetry/rows.py that are emitted from elsewhere, if not WARNING.
 LEVELS = {
     "attempt_delayed": DEBUG,
     "released": INFO,
@@ -43,17 +46,16 @@ class Events:
 
     def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
         self._client, self._listeners = client, tuple(listeners)
-        self._log: EventLog | None = None
+        self._log: Any = None
         if self._listeners:
             log = self.log()
             self.wants_calls, self.wants_ends = log.wants_calls, log.wants_ends
 
-    def log(self) -> EventLog:
+    def log(self) -> Any:
         """Return what emits the events. Two threads may each make one, and one of them is lost."""
         if self._log is None:
-            from .event_log import EventLog
-
-            self._log = EventLog(self._client, self._listeners)
+            module = import_module("forbear.telemetry.event_log")
+            self._log = module.EventLog(self._client, self._listeners)
         return self._log
 
     def emit(self, name: str, call: Call, *facts: object) -> None:

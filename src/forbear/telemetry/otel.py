@@ -21,11 +21,11 @@ except ImportError:
         f"forbear.telemetry.otel needs opentelemetry-api: {to_install('otel')}"
     ) from None
 
-from ..core.events import CallEnded, RetryScheduled
 from ..core.record import record_of
 from ..engine.clock import SYSTEM_CLOCK
-from ..engine.events import TABLE, host_of
-from . import METRICS, READ_LATE, Counting
+from .events import CallEnded, RetryScheduled
+from .metrics import METRICS, READ_LATE, Counting
+from .rows import TABLE, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,9 +53,9 @@ class Metrics(Counting):
 
     Make one and give it to every client of the process; ``name=`` of a client is its attribute
     ``client``. A call that succeeds at once then costs about 25 µs more, nearly all of it
-    OpenTelemetry's SDK. Instruments and attributes are in the table of ``forbear.telemetry``;
-    through OpenTelemetry's Prometheus exporter they have the names that
-    ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
+    OpenTelemetry's SDK. Instruments and attributes are in the table of
+    ``forbear.telemetry.metrics``; through OpenTelemetry's Prometheus exporter they have the names
+    that ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
 
     Gauges and the errors of a shared budget are observed when they are exported.
     ``forbear.urllib3.Retry`` does not see calls that succeed at once, so its clients count no
@@ -189,7 +189,7 @@ class Spans:
 
 
 def add_event(span: Span, event: Event) -> None:
-    """Add to the span what the event's row in the table of engine/events.py says, if anything."""
+    """Add to the span what the event's row in the table of rows.py says, if anything."""
     added = TABLE[event.name].span
     if added is not None:
         name, read = added

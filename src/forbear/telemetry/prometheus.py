@@ -16,7 +16,7 @@ except ImportError:
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from . import METRICS, READ_LATE, Counting
+from .metrics import METRICS, READ_LATE, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +32,8 @@ class Metrics(Counting):
 
     Make one and give it to every client of the process; ``name=`` of a client is its label
     ``client``. With one, a call that succeeds at once costs 2 to 2.5 µs more. Metric names, labels
-    and buckets are in the table of ``forbear.telemetry``; rules, alerts and a dashboard for them
-    are written by ``forbear dashboards``.
+    and buckets are in the table of ``forbear.telemetry.metrics``; rules, alerts and a dashboard for
+    them are written by ``forbear dashboards``.
 
     The gauges (waiting calls, held calls, whether all origins are healthy, circuit state, tokens of
     a budget if there is one) and the errors of a shared budget are read when the registry is

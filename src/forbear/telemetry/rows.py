@@ -1,8 +1,8 @@
-"""Events: the table of what is emitted, and what the log, metrics and spans make of it.
+"""Rows: the table of what is emitted, and what the log, metrics and spans make of it.
 
 One row for each event: how it is built from a call, the level, sentence and fields of its log line,
 the metrics that count it, and what it adds to the span of its call. A new event is a class in
-core/events.py and a row here, or in ``rows`` of its add-on. ``EventLog.emit`` takes a row, and
+events.py and a row here, or in ``rows`` of its add-on. ``EventLog.emit`` takes a row, and
 builds the event only if a listener or the log wants it.
 """
 
@@ -15,10 +15,10 @@ from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from ..core import events
 from ..core.call import NUMBER, ORDER, STORY
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..core.record import ending, in_seconds
+from . import events
 
 if TYPE_CHECKING:
     from ..core.call import Call

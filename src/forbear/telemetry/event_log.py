@@ -1,8 +1,8 @@
 """Event log: emits to listeners and to the log what happens to calls.
 
-Loaded with the first event that is wanted (log.py). Nothing secret is emitted: method,
+Loaded with the first event that is wanted (engine/log.py). Nothing secret is emitted: method,
 origin, status, class names, durations. A listener that raises is logged once, and costs no
-response. What is emitted, and at which level, is in the table of events.py. ``Gauges`` exposes the
+response. What is emitted, and at which level, is in the table of rows.py. ``Gauges`` exposes the
 shared state of a transport, to be read at any moment.
 """
 
@@ -12,26 +12,24 @@ from contextlib import suppress
 from itertools import count
 from logging import DEBUG, INFO, NullHandler, getLogger
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..core.call import LATER
 from ..core.outcome import Reason
+from ..engine.frames import let_signals_through, warn
 from ..limits import Locked
 from ..limits.limits import Limits
-from . import events
-from .frames import let_signals_through, warn
+from . import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..core.call import Call
-    from ..core.events import AnyEvent, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from .clock import Clock, Waiter
-    from .events import E, Line, P, Row
-
-    # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
-    Listener: TypeAlias = Callable[[Any], object]
+    from ..engine.clock import Clock, Waiter
+    from ..engine.log import Listener
+    from .events import AnyEvent, GaveUp
+    from .rows import E, Line, P, Row
 
 logger = getLogger("forbear")
 logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
@@ -131,7 +129,7 @@ class EventLog(Locked):
 
     def emit_by_name(self, name: str, call: Call, *facts: object) -> None:
         """Emit an event of a call, by the name of its row."""
-        self.emit(events.TABLE[name], call.listeners, call, *facts)
+        self.emit(rows.TABLE[name], call.listeners, call, *facts)
 
     def _send(self, event: AnyEvent, listeners: tuple[Listener, ...]) -> None:
         for listener in listeners:
@@ -145,15 +143,15 @@ class EventLog(Locked):
     def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
         """An attempt failed, and another one follows."""
         more = call.listeners
-        self.emit(events.ATTEMPT_FAILED, more, call, failure)
-        self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
+        self.emit(rows.ATTEMPT_FAILED, more, call, failure)
+        self.emit(rows.RETRY_SCHEDULED, more, call, failure, verdict, now)
         if call.origin != call.sent_to:
-            self.emit(events.FAILOVER, more, call, call.sent_to, failure)
+            self.emit(rows.FAILOVER, more, call, call.sent_to, failure)
 
     def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
         """An attempt failed, and was the last one."""
         row = self._end(call, now)
-        self.emit(events.ATTEMPT_FAILED, call.listeners, call, failure)
+        self.emit(rows.ATTEMPT_FAILED, call.listeners, call, failure)
         name, scope, facts = call.notes.pop(LATER, (None, "", ()))
         if name is not None and self._is_due(name, scope, now):
             self.emit_by_name(name, call, *facts)
@@ -168,20 +166,20 @@ class EventLog(Locked):
         stop, origin = call.stop, call.request.origin
         assert stop is not None
         if call.last_failure is None:  # refused at once: the open circuit was logged before
-            return events.GAVE_UP_AT[DEBUG]
-        if stop.reason not in events.REFUSALS:  # with max_attempts=1 no retries are given up
-            is_limit = stop.reason in events.LIMITS and call.most_attempts > 1
-            return events.GAVE_UP if is_limit else events.GAVE_UP_AT[INFO]
+            return rows.GAVE_UP_AT[DEBUG]
+        if stop.reason not in rows.REFUSALS:  # with max_attempts=1 no retries are given up
+            is_limit = stop.reason in rows.LIMITS and call.most_attempts > 1
+            return rows.GAVE_UP if is_limit else rows.GAVE_UP_AT[INFO]
         if self._is_due(stop.reason, origin, now):
-            return events.GAVE_UP
+            return rows.GAVE_UP
         # A count, not an int: ``+= 1`` from two threads at once would lose refusals without a lock.
         next(self._left_out.setdefault(origin, count()))
-        return events.GAVE_UP_AT[DEBUG]
+        return rows.GAVE_UP_AT[DEBUG]
 
     def hint_ignored(self, call: Call, why: str, now: float) -> None:
         """The failed response had a Retry-After that did not set the delay."""
-        if self._is_due(events.RETRY_AFTER_IGNORED.name, call.sent_to, now):
-            self.emit(events.RETRY_AFTER_IGNORED, call.listeners, call.sent_to, why)
+        if self._is_due(rows.RETRY_AFTER_IGNORED.name, call.sent_to, now):
+            self.emit(rows.RETRY_AFTER_IGNORED, call.listeners, call.sent_to, why)
 
     def _is_due(self, name: str, origin: str, now: float) -> bool:
         """Was this not logged in the last minute? Then note that it is logged now."""
@@ -202,27 +200,27 @@ class EventLog(Locked):
             except Exception as error:
                 self._listener_failed(listener, error)
         if self._call_listeners:
-            ended = events.success(self.client, method, origin, status, elapsed)
-            self._send(ended._replace(request_id=next(events.NUMBERS)), self._call_listeners)
+            ended = rows.success(self.client, method, origin, status, elapsed)
+            self._send(ended._replace(request_id=next(rows.NUMBERS)), self._call_listeners)
 
     def ended(self, call: Call, now: float) -> None:
         """A call is over, or the resuming of its body is. Called only if ``wants_ends``."""
-        self._send(events.CALL_ENDED.build(self.client, call, now), self._end_listeners)
+        self._send(rows.CALL_ENDED.build(self.client, call, now), self._end_listeners)
 
     # What belongs to no single call, or is only logged.
 
     def not_retried(self, method: str, origin: str, status: int) -> None:
         """Log that a status of 400 or above was accepted. No event: nothing was given up."""
         fields = {
-            "method": method, "origin": origin, "host": events.host_of(origin), "status": status,
+            "method": method, "origin": origin, "host": rows.host_of(origin), "status": status,
             "reason": Reason.STATUS_NOT_RETRIED.value,
         }  # fmt: skip
-        self._log(events.STATUS_NOT_RETRIED, (method, origin, status), fields)
+        self._log(rows.STATUS_NOT_RETRIED, (method, origin, status), fields)
 
     def nested(self, header: str, switch: str) -> None:
         """An SDK that wraps this client retries too. Logged once per client."""
         fields = {"header": header, "hint": switch}
-        self._log(events.NESTED_RETRY, (header, switch), fields, once=header)
+        self._log(rows.NESTED_RETRY, (header, switch), fields, once=header)
 
     def hook_failed(
         self, hook: str, error: object, did: str = "raised", *, ends_retries: bool = False
@@ -242,7 +240,7 @@ class EventLog(Locked):
             with suppress(Exception):
                 warn(f"{hook} {did} {kind}{place}{text}; {then}")
         values = hook, did, kind + place if ends_retries else kind, then
-        self._log(events.HOOK_FAILED, values, {"hook": hook}, once=hook + place)
+        self._log(rows.HOOK_FAILED, values, {"hook": hook}, once=hook + place)
 
     def _log(
         self, line: Line, values: tuple[object, ...], fields: Mapping[str, object], once: str = ""

@@ -1,0 +1,300 @@
+"""Metrics: their table, and a listener that counts.
+
+All code that counts follows ``METRICS``. Which events add to which metric is in the table of
+rows.py.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+from ..core.checks import check_bool
+from ..core.outcome import Reason
+from ..limits import Locked
+from ..limits.health import Cause
+from .events import CallOutcome
+from .rows import REASONS, RETRIED_STATUSES, TABLE, host_of, success
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from typing import Literal
+
+    from ..events import CallEnded, Event
+    from ..limits.gate import RetryGate
+    from .event_log import Gauges
+
+    Series = Callable[[float], object]
+    Count = tuple[Series, str]  # what counts, and the field of the event that it adds; "": 1
+
+__all__ = ["METHODS", "METRICS", "MOST_HOSTS", "OTHER", "RETRY_REASONS", "STATES", "Metric"]
+
+Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
+OTHER = "_OTHER"  # the value of a label for all values that have none of their own
+MOST_HOSTS = 100  # values of a label that names servers; all further ones are OTHER
+MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
+MOST_SUCCESSES = 4096  # kinds of calls whose series are cached; then the cache is cleared
+# The fields of events with the origin for a label that names a server.
+HOSTS = {"host": "origin", "from_endpoint": "origin", "to_endpoint": "to_origin"}
+
+# RFC 9110 section 9.3, and PATCH (RFC 5789).
+METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
+OTHER_REASONS = ("status_other", "protocol", "body", "user")
+RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REASONS)
+STATES = "closed", "open", "half_open"
+# Upper bounds of buckets, in seconds.
+WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+DURATIONS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
+
+
+class Metric(NamedTuple):
+    """One line of the table."""
+
+    name: str  # of the OpenTelemetry instrument
+    kind: Literal["counter", "gauge", "histogram"]
+    # In order, with the closed set of values; None where the user or the servers choose them.
+    labels: Mapping[str, Collection[str] | None]
+    unit: str  # "s" for seconds, else what is counted, in braces
+    text: str
+    buckets: tuple[float, ...] = ()  # upper bounds of a histogram, in its unit
+    field: str = ""  # of an event, with what a histogram notes; a counter adds 1
+    # Not counted from events, but read from transports; how the readings of several are combined.
+    # If they share a budget, it has the same value for all; a shared gate is read once a client.
+    combine: Callable[[list[float]], float] | None = None
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name in Prometheus: with unit and ``_total`` by OpenTelemetry's rules."""
+        seconds = "_seconds" if self.unit == "s" else ""
+        return self.name.replace(".", "_") + seconds + ("_total" if self.kind == "counter" else "")
+
+
+CLIENT: dict[str, Collection[str] | None] = {"client": None}
+WHOSE = {**CLIENT, "host": None}
+OUTCOME = {"outcome": tuple(outcome.value for outcome in CallOutcome)}
+# No call gives up because of a status that is not retried: only records and the log have that.
+REASON = {"reason": tuple(one.value for one in Reason if one is not Reason.STATUS_NOT_RETRIED)}
+CAUSE = {"cause": tuple(cause.value for cause in Cause)}
+KINDS = ("first", "hedge", "retry", "failover", "resume")
+HEDGED = ("won", "failed", "cancelled")
+NOT_HEDGED = (
+    "hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown",
+    "local-saturation", "budget-exhausted", "concurrency-limit", "attempts-exhausted", "deadline",
+)  # fmt: skip
+RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
+
+# ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,
+# message, attempt, key.
+ROWS = (
+    Metric("forbear.requests", "counter", {**WHOSE, "method": METHODS, **OUTCOME}, "{request}",
+        "Calls that ended, one per hop of a redirect."),
+    Metric("forbear.attempts", "counter", {**WHOSE, "kind": KINDS, "result": RESULTS}, "{attempt}",
+        "Requests sent over the wire, the first ones included."),
+    Metric("forbear.retries", "counter", {**WHOSE, "reason": RETRY_REASONS}, "{retry}",
+        "Retries scheduled, by what they were for."),
+    Metric("forbear.retries.refused", "counter", {**WHOSE, **REASON}, "{retry}",
+        "Failed attempts that were not followed by another one, and why."),
+    Metric("forbear.hedges", "counter", {**WHOSE, "result": HEDGED}, "{attempt}",
+        "Hedged requests sent, by how they ended."),
+    Metric("forbear.hedges.refused", "counter", {**WHOSE, "reason": NOT_HEDGED}, "{attempt}",
+        "Hedged requests that were wanted and not sent, and why."),
+    Metric("forbear.backoff.duration", "histogram",
+        {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
+        "Wait before a retry, by the source of the delay.", WAITS, "delay"),
+    Metric("forbear.request.duration", "histogram", {**WHOSE, **OUTCOME}, "s",
+        "From the call to its response, delays included.", DURATIONS, "elapsed"),
+    Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
+        "Calls waiting before an attempt.", combine=sum),
+    Metric("forbear.held_calls", "gauge", CLIENT, "{call}",
+        "Calls held until their server is healthy; clients that share a gate all show its"
+        " calls.", combine=sum),
+    Metric("forbear.origin_healthy", "gauge", CLIENT, "{client}",
+        "1 if every server is healthy by its last responses, 0 if retries to one are held.",
+        combine=min),
+    Metric("forbear.concurrency.limit", "gauge", CLIENT, "{attempt}",
+        "Attempts that may be in flight in the scope that has the fewest slots.", combine=min),
+    Metric("forbear.concurrency.in_flight", "gauge", CLIENT, "{attempt}",
+        "Attempts that have a slot of a ConcurrencyLimit.", combine=max),
+    Metric("forbear.concurrency.waiting", "gauge", CLIENT, "{attempt}",
+        "Attempts that wait for a slot.", combine=max),
+    Metric("forbear.paced_calls", "gauge", CLIENT, "{call}",
+        "Calls that Pacing spreads over what is left of a quota.", combine=max),
+    Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
+        "Held calls that were released, or whose patience ended, and why."),
+    Metric("forbear.budget.available_tokens", "gauge",
+        {**CLIENT, "budget": None, "scope": ("local", "shared")}, "{token}",
+        "Tokens of the scope with the fewest; of a shared budget those that this process has"
+        " borrowed.", combine=min),
+    Metric("forbear.budget.backend.errors", "counter", {**CLIENT, "backend": ("redis",)}, "{error}",
+        "Round trips to a shared budget's store that failed.", combine=max),
+    Metric("forbear.circuit.state", "gauge", {**WHOSE, "state": STATES}, "{circuit}",
+        "1 for the state that the circuit is in, 0 for the others; only of circuits that have"
+        " opened once.", combine=max),
+    Metric("forbear.circuit.transitions", "counter",
+        {**WHOSE, "from_state": STATES, "to_state": STATES}, "{transition}",
+        "Changes of state of circuits."),
+    Metric("forbear.failovers", "counter",
+        {**CLIENT, "from_endpoint": None, "to_endpoint": None}, "{failover}",
+        "Retries sent to another origin of Origins."),
+    Metric("forbear.resumes", "counter",
+        {**WHOSE, "result": ("resumed", "restarted", "failed")}, "{resume}",
+        "Broken downloads requested again from their first missing byte."),
+)  # fmt: skip
+METRICS = {metric.name: metric for metric in ROWS}
+READ_LATE = {metric.name: metric.combine for metric in ROWS if metric.combine is not None}
+
+
+class Counting(Locked):
+    """A listener that counts. Thread-safe, for any number of transports."""
+
+    wants_calls = True  # calls that succeed at once are counted too
+
+    def __init__(self, *, metrics_host: bool = True) -> None:
+        check_bool("metrics_host", metrics_host)
+        self._has_host = metrics_host
+        super().__init__()
+        self._hosts: dict[str, str] = {}  # origin: its label
+        self._names: set[str] = set()  # the labels that servers have
+        self._watched: WeakSet[Gauges] = WeakSet()
+        self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits once open
+        self._series: dict[tuple[str, tuple[str, ...]], Series] = {}
+        # By client, method, origin and status of a call that succeeds at once.
+        self._successes: dict[tuple[str, str, str, int], list[Count]] = {}
+        # The labels of each metric, in the order in which the values are given.
+        self.labels = {
+            name: tuple(label for label in metric.labels if metrics_host or label != "host")
+            for name, metric in METRICS.items()
+        }
+
+    def series_of(self, name: str, values: tuple[str, ...]) -> Series:
+        """Return what adds to a counter, or notes a value in a histogram, with these labels."""
+        raise NotImplementedError
+
+    def watch(self, gauges: Gauges) -> None:
+        """Read the gauges of one more transport, for as long as it exists."""
+        with self._lock:
+            self._watched.add(gauges)
+
+    # Events.
+
+    def call_succeeded(
+        self, client: str, method: str, origin: str, status: int, elapsed: float
+    ) -> None:
+        """Count a call that succeeded at once."""
+        try:
+            counts = self._successes[client, method, origin, status]
+        except KeyError:
+            event = success(client, method, origin, status, elapsed)
+            if len(self._successes) >= MOST_SUCCESSES:
+                self._successes = {}
+            counts = self._successes[client, method, origin, status] = self._counts(event)
+        for add, field in counts:
+            add(elapsed if field else 1)
+
+    def __call__(self, event: Event | CallEnded) -> None:
+        for add, field in self._counts(event):
+            add(getattr(event, field) if field else 1)
+        if event.name == "circuit_transition":
+            self._trip(event.client, event.origin)
+
+    def _counts(self, event: Event | CallEnded) -> list[Count]:
+        """Return the counters of an event, by its row in the table of rows.py."""
+        found = []
+        for name, readers in TABLE[event.name].counts.items():
+            values = [self._label(event, label, readers) for label in self.labels[name]]
+            known = tuple(value for value in values if value is not None)
+            if len(known) == len(values):
+                found.append((self._of(name, known), METRICS[name].field))
+        return found
+
+    def _label(
+        self, event: object, label: str, readers: Mapping[str, Callable[[Any], str | None]]
+    ) -> str | None:
+        if label in HOSTS:
+            return self._host(getattr(event, HOSTS[label]))
+        value = readers[label](event) if label in readers else getattr(event, label)
+        if label == "method" and value not in METHODS:
+            return OTHER
+        return None if value is None else str(value)
+
+    def _of(self, name: str, values: tuple[str, ...]) -> Series:
+        """Return one series, cached: the exporters would check each label under a lock."""
+        series = self._series.get((name, values))
+        if series is None:
+            series = self._series[name, values] = self.series_of(name, values)
+        return series
+
+    # Gauges, read when metrics are collected.
+
+    def readings(self) -> Iterator[Reading]:
+        """Read all gauges now, and the counter that no event carries."""
+        with self._lock:
+            watched = list(self._watched)
+        found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+        circuits: dict[tuple[str, str], str] = {}
+        gates = {(gauges.client, gauges.limits.gate) for gauges in watched}
+        readings = [*map(readings_of, watched), *starmap(readings_of_gate, gates)]
+        for name, values, value in chain.from_iterable(readings):
+            found.setdefault((name, values), []).append(value)
+        for gauges in watched:
+            for limit in gauges.limits.listed:
+                states = getattr(limit, "circuit_states", no_states)
+                for origin, state in states(gauges.clock.monotonic()).items():
+                    whose = gauges.client, origin
+                    circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
+                    self._trip(*whose)
+        for (name, values), numbers in found.items():
+            yield name, values, READ_LATE[name](numbers)
+        yield from self._states(circuits)
+
+    def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:
+        with self._lock:
+            tripped = list(self._tripped)
+        worst: dict[tuple[str, ...], str] = {}
+        for client, origin in tripped:
+            whose = client, *([self._host(origin)] if self._has_host else [])
+            state = circuits.get((client, origin), "closed")
+            worst[whose] = max(state, worst.get(whose, state))  # several may share the label OTHER
+        for whose, found in worst.items():
+            for state in STATES:
+                yield "forbear.circuit.state", (*whose, state), float(state == found)
+
+    def _trip(self, client: str, origin: str) -> None:
+        with self._lock:
+            if len(self._tripped) < MOST_TRIPPED:
+                self._tripped.add((client, origin))
+
+    def _host(self, origin: str) -> str:
+        """The label of a server, OTHER once there are too many."""
+        host = self._hosts.get(origin)
+        if host is None:
+            with self._lock:
+                host = host_of(origin)
+                if host not in self._names and len(self._names) >= MOST_HOSTS:
+                    return OTHER
+                self._names.add(host)
+                self._hosts[origin] = host
+        return host
+
+
+def no_states(now: float) -> dict[str, str]:
+    return {}
+
+
+def readings_of(gauges: Gauges) -> Iterator[Reading]:
+    """Read one transport: its waiting calls, and its limits."""
+    client, now = gauges.client, gauges.clock.monotonic()
+    yield "forbear.waiting_requests", (client,), gauges.waiting()
+    for limit in gauges.limits.listed:
+        for name, labels, value in limit.readings(now):
+            yield name, (client, *labels), value
+
+
+def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:
+    """Read a gate of a client: whether its origins are healthy, and how many calls it holds."""
+    if gate is not None:
+        yield "forbear.held_calls", (client,), gate.held()
+        yield "forbear.origin_healthy", (client,), float(gate.unhealthy() == 0)
