@@ -14,7 +14,7 @@ vendors' documentation named next to each profile.
 
 from __future__ import annotations
 
-from .core.checks import Frozen, check_bool, check_choice, shown, suggesting
+from .core.checks import check_bool, check_choice, frozen, set_fields, shown
 from .core.feature_checks import check_is, texts
 from .core.headers.structured import string_item
 from .core.origins import origin_from
@@ -22,7 +22,7 @@ from .core.request import FIRST_SENT, key_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from typing import Literal
 
     from .core.headers.fields import Line
@@ -166,7 +166,8 @@ def _check_characters(key: str, *, spaces: bool) -> None:
 _TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
 
-class IdempotencyKeys(Frozen):
+@frozen(kw_only=True)
+class IdempotencyKeys:
     """Say how a transport recognises and generates idempotency keys.
 
     Giving one to a transport turns generation on for POST and PATCH: each call gets one new key,
@@ -195,55 +196,34 @@ class IdempotencyKeys(Frozen):
         TypeError: A value is of the wrong type.
     """
 
-    header: str
-    style: Literal["raw", "sf-string"]
-    profile: str
-    generate: bool
-    recognise: tuple[str, ...]
-    lifetime: float
-    origins: frozenset[str] | None
+    header: str = "Idempotency-Key"
+    style: Literal["raw", "sf-string"] = "raw"
+    profile: str = "generic"
+    generate: bool = True
+    recognise: Collection[str] = ()
+    lifetime: float = 86_400.0
+    origins: Collection[str] | None = None
 
-    FIELDS = tuple(__annotations__)
-    __slots__ = (*FIELDS, "recognised")
-
-    recognised: frozenset[str]
-    """Lower-case names of ``header`` and ``recognise``: the ``extra`` of ``carries_key``."""
-
-    @suggesting
-    def __init__(
-        self,
-        *,
-        header: str = "Idempotency-Key",
-        style: Literal["raw", "sf-string"] = "raw",
-        profile: str = "generic",
-        generate: bool = True,
-        recognise: Iterable[str] = (),
-        lifetime: float = 86_400.0,
-        origins: Iterable[str] | None = None,
-    ) -> None:
-        _check_field_name("header", header)
-        check_choice("style", style, STYLES)
-        check_choice("profile", profile, PROFILES)
-        check_bool("generate", generate)
-        names = texts("recognise", recognise, '("X-Order-Key",)')
+    def __post_init__(self) -> None:
+        _check_field_name("header", self.header)
+        check_choice("style", self.style, STYLES)
+        check_choice("profile", self.profile, PROFILES)
+        check_bool("generate", self.generate)
+        names = texts("recognise", self.recognise, '("X-Order-Key",)')
         for name in names:
             _check_field_name("recognise", name)
-        seconds = _lifetime(lifetime)
+        seconds = _lifetime(self.lifetime)
         where = None
-        if origins is not None:
-            named = texts("origins", origins, '{"https://api.example.com"}')
+        if self.origins is not None:
+            named = texts("origins", self.origins, '{"https://api.example.com"}')
             where = frozenset(map(origin_from, named))
 
-        self._set(
-            header=header,
-            style=style,
-            profile=profile,
-            generate=generate,
-            recognise=names,
-            lifetime=seconds,
-            origins=where,
-            recognised=frozenset(name.lower() for name in (header, *names)),
-        )
+        set_fields(self, recognise=names, lifetime=seconds, origins=where)
+
+    @property
+    def recognised(self) -> frozenset[str]:
+        """Lower-case names of ``header`` and ``recognise``: the ``extra`` of ``carries_key``."""
+        return frozenset(name.lower() for name in (self.header, *self.recognise))
 
     def covers(self, origin: str) -> bool:
         """Return whether keys are generated for ``origin``, a ``scheme://host:port``."""

@@ -18,6 +18,7 @@ from forbear.addons.options import FamilyOptions, Options
 from forbear.cli import main as command
 from forbear.cli import parser_for
 from forbear.cli.demo import SCENES, HttpxCaller, run
+from forbear.core.policy import FIELDS
 from forbear.engine.settings import ADDONS
 from forbear.telemetry import assets
 from forbear.telemetry.metrics import METRICS
@@ -41,7 +42,7 @@ NAMED = {  # page and head of a table: the names that its first column must have
     ("guides/options.md", "option"): [
         "policy", *{**Options.__annotations__, **FamilyOptions.__annotations__}
     ],
-    ("how/waits.md", "field"): RetryPolicy.FIELDS,
+    ("how/waits.md", "field"): FIELDS,
     ("guides/testing.md", "fixture"): pytest_plugin.__all__,
 }  # fmt: skip
 

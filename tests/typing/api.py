@@ -45,7 +45,7 @@ def policies() -> None:
     policy = RetryPolicy(
         max_attempts=5, throttle_backoff=Fixed(5),
         backoff=Exponential(base=0.2, cap=20.0, factor=2.0, jitter="equal", fast_first=0.2),
-        statuses={429, 503}, hinted_statuses=frozenset({403}), unexecuted_statuses=[429],
+        statuses={429, 503}, hinted_statuses=frozenset({403}), unexecuted_statuses={429},
         vendors=["google"], conflict_with_key=False, methods={"GET", "PUT"},
         failures={FailureKind.REFUSED, FailureKind.CONNECT_TIMEOUT}, attempt_timeout=2,
         total_timeout=30.0, max_retry_after=120, hints="ignore", hint_spread=0.2,

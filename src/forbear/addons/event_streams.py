@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core.checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
+from ..core.checks import check_bool, check_duration, check_positive_int, frozen
 from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.feature_checks import check_is
 from ..core.headers.fields import SSE
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ..engine.settings import Settings
 
 
-class EventStreams(Frozen):
+@frozen(kw_only=True)
+class EventStreams:
     """How a stream of events is handed over: from its first event on, and resumed after it.
 
     An option of every client, off unless given. Media types: ``text/event-stream``,
@@ -55,27 +56,19 @@ class EventStreams(Frozen):
         TypeError: A value is of the wrong type.
     """
 
-    first_event_timeout: float | None
-    resume: bool
-    max_event_bytes: int
+    first_event_timeout: float | None = None
+    resume: bool = False
+    max_event_bytes: int = 65_536
 
-    __slots__ = FIELDS = tuple(__annotations__)
-
-    @suggesting
-    def __init__(
-        self,
-        *,
-        first_event_timeout: float | None = None,
-        resume: bool = False,
-        max_event_bytes: int = 65_536,
-    ) -> None:
+    def __post_init__(self) -> None:
         check_duration(
-            "first_event_timeout", first_event_timeout, none="the client's read timeout", zero=False
+            "first_event_timeout",
+            self.first_event_timeout,
+            none="the client's read timeout",
+            zero=False,
         )
-        check_bool("resume", resume)
-        check_positive_int("max_event_bytes", max_event_bytes, "; 65536 is usual")
-        self._set(first_event_timeout=first_event_timeout, resume=resume)
-        self._set(max_event_bytes=max_event_bytes)
+        check_bool("resume", self.resume)
+        check_positive_int("max_event_bytes", self.max_event_bytes, "; 65536 is usual")
 
 
 def check(value: object) -> EventStreams:

@@ -25,7 +25,7 @@ from ..core.backoff import Exponential
 from ..core.checks import in_order
 from ..core.environment import PRESETS
 from ..core.headers.vendors import VENDORS
-from ..core.policy import RetryPolicy
+from ..core.policy import FIELDS, RetryPolicy
 
 COMMANDS = {
     "demo": "shows each promise kept, against a server that fails",
@@ -389,7 +389,7 @@ def code_of(policy: RetryPolicy) -> str:
     default = RetryPolicy()
     fields = [
         f"{name}={in_order(getattr(policy, name))}"
-        for name in RetryPolicy.FIELDS
+        for name in FIELDS
         if name in ("max_attempts", "backoff") or getattr(policy, name) != getattr(default, name)
     ]
     return f"RetryPolicy({', '.join(fields)})"

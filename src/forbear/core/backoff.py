@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from .checks import Frozen, check_duration, check_number, shown, suggesting
+from .checks import check_duration, check_number, frozen, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,8 @@ class Backoff(Protocol):
         ...
 
 
-class Exponential(Frozen):
+@frozen()
+class Exponential:
     """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by jitter.
 
     Immutable, so safe to share between threads.
@@ -53,61 +54,46 @@ class Exponential(Frozen):
         TypeError: A value is of the wrong type.
     """
 
-    base: float
-    cap: float
-    factor: float
-    jitter: Literal["full", "equal", "decorrelated", "none"] | float
-    fast_first: float | None
+    base: float = 0.5
+    cap: float = 30.0
+    factor: float = 2.0
+    jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full"
+    fast_first: float | None = None
 
-    FIELDS = tuple(__annotations__)
-    __slots__ = (*FIELDS, "_least", "_range")
-    _least: float
-    _range: float
-
-    @suggesting
-    def __init__(
-        self,
-        base: float = 0.5,
-        cap: float = 30.0,
-        factor: float = 2.0,
-        jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full",
-        fast_first: float | None = None,
-    ) -> None:
+    def __post_init__(self) -> None:
+        base, cap, jitter = self.base, self.cap, self.jitter
         check_duration("base", base)
         check_duration("cap", cap)
         if cap < base:
             raise ValueError(f"cap must be at least base ({shown(base)}), got {shown(cap)}")
-        check_number("factor", factor, 1, "; use 1 for waits that do not grow")
+        check_number("factor", self.factor, 1, "; use 1 for waits that do not grow")
         if not isinstance(jitter, str):
             check_number("jitter", jitter)
             if not 0 <= jitter <= 1:
                 raise ValueError(
                     f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %"
                 )
-            least, span = 1.0 - jitter, 2.0 * jitter
-        elif jitter in SHARES:
-            least, span = SHARES[jitter]
-        else:
+        elif jitter not in SHARES:
             names = ", ".join(SHARES)
             raise ValueError(f"jitter must be one of {names} or a float, got {jitter!r}")
-        check_duration("fast_first", fast_first, none="no fast first retry")
-        self._set(base=base, cap=cap, factor=factor, jitter=jitter, fast_first=fast_first)
-        self._set(_least=least, _range=span)
+        check_duration("fast_first", self.fast_first, none="no fast first retry")
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
-        base, cap = self.base, self.cap
-        if self.jitter == "decorrelated":
+        base, cap, jitter = self.base, self.cap, self.jitter
+        if jitter == "decorrelated":
             return min(base + random() * (max(previous, base) * 3 - base), cap)
         try:
             full = min(base * self.factor ** (attempt - 1), cap)
         except OverflowError:  # saturates: attempt 10,000 waits cap
             full = cap if base else 0.0
-        if self.jitter == "none":
+        if jitter == "none":
             return full
-        return min(full * (self._least + self._range * random()), cap)
+        least, span = SHARES[jitter] if isinstance(jitter, str) else (1 - jitter, 2 * jitter)
+        return min(full * (least + span * random()), cap)
 
 
-class Fixed(Frozen):
+@frozen()
+class Fixed:
     """The same wait every time. Immutable, so safe to share between threads.
 
     Args:
@@ -121,12 +107,8 @@ class Fixed(Frozen):
 
     seconds: float
 
-    __slots__ = FIELDS = tuple(__annotations__)
-
-    @suggesting
-    def __init__(self, seconds: float) -> None:
-        check_duration("seconds", seconds)
-        self._set(seconds=seconds)
+    def __post_init__(self) -> None:
+        check_duration("seconds", self.seconds)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
         return self.seconds

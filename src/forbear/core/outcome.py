@@ -8,9 +8,7 @@ becomes a ``FailureKind`` and a ``Phase``; a response becomes a status and a hin
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, final
-
-from .checks import Frozen
+from typing import NamedTuple
 
 # Idempotent by definition: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
@@ -89,11 +87,8 @@ class Hint(NamedTuple):
 NO_HINT = Hint(None, None, None)
 
 
-@final
-class Failure(Frozen):
+class Failure(NamedTuple):
     """Why one attempt did not succeed; what a ``RetryStrategy`` is passed. Immutable.
-
-    No tuple, because a decision reads these several times, and slots are read twice as fast.
 
     Attributes:
         kind: Library-neutral class of the failure.
@@ -113,30 +108,13 @@ class Failure(Frozen):
 
     kind: FailureKind
     phase: Phase
-    status: int | None
-    hint: Hint
-    error: str | None
-    progress: bool
-    replayed: bool
-    flagged: bool
-    stale_connection: bool
-
-    __slots__ = FIELDS = tuple(__annotations__)
-
-    def __init__(
-        self,
-        kind: FailureKind,
-        phase: Phase,
-        status: int | None = None,
-        hint: Hint = NO_HINT,
-        error: str | None = None,
-        progress: bool = False,
-        replayed: bool = False,
-        flagged: bool = False,
-        stale_connection: bool = False,
-    ) -> None:
-        self._set(kind=kind, phase=phase, status=status, hint=hint, error=error, progress=progress)
-        self._set(replayed=replayed, flagged=flagged, stale_connection=stale_connection)
+    status: int | None = None
+    hint: Hint = NO_HINT
+    error: str | None = None
+    progress: bool = False
+    replayed: bool = False
+    flagged: bool = False
+    stale_connection: bool = False
 
     @property
     def retry_safety(self) -> RetrySafety:

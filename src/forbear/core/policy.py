@@ -6,24 +6,27 @@ rules apply is in decide.py.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
 from .backoff import Backoff, Exponential
 from .checks import (
-    Frozen,
     a_set,
     check_bool,
     check_choice,
     check_duration,
     check_number,
     check_positive_int,
+    frozen,
+    set_fields,
     shown,
-    suggesting,
     tool,
 )
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Literal, Unpack
 
     from .policy_fields import PolicyFields
@@ -35,7 +38,8 @@ DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.05)
 DEFAULT_PATIENCE = 10.0  # seconds: a restart; a person waits no longer
 
 
-class RetryPolicy(Frozen):
+@frozen(kw_only=True)
+class RetryPolicy:
     """The rules of a client: what is retried, after which waits, and when a call ends.
 
     Immutable and hashable; share one among clients and threads. ``replace`` makes a variant. All
@@ -92,84 +96,51 @@ class RetryPolicy(Frozen):
         TypeError: A value is of the wrong type, or the name of a field is unknown.
     """
 
-    max_attempts: int
-    backoff: Backoff
-    patience: float | None
-    throttle_backoff: Backoff | None
-    statuses: frozenset[int]
-    hinted_statuses: frozenset[int]
-    unexecuted_statuses: frozenset[int]
-    vendors: tuple[str, ...]
-    conflict_with_key: bool
-    failures: frozenset[FailureKind]
-    methods: frozenset[str]
-    attempt_timeout: float | None
-    total_timeout: float | None
-    max_retry_after: float
-    hints: Literal["obey", "ignore"]
-    hint_spread: float
-    on_exhausted: Literal["return", "raise"]
+    max_attempts: int = 5
+    backoff: Backoff = DEFAULT_BACKOFF
+    patience: float | None = DEFAULT_PATIENCE
+    throttle_backoff: Backoff | None = None
+    statuses: AbstractSet[int] = DEFAULT_STATUSES
+    hinted_statuses: AbstractSet[int] = frozenset()
+    unexecuted_statuses: AbstractSet[int] = frozenset()
+    vendors: Sequence[str] = ()
+    conflict_with_key: bool = True
+    failures: AbstractSet[FailureKind] = RETRYABLE_KINDS
+    methods: AbstractSet[str] = IDEMPOTENT_METHODS
+    attempt_timeout: float | None = None
+    total_timeout: float | None = None
+    max_retry_after: float = 60.0  # about what a person or a queue worker sits through
+    hints: Literal["obey", "ignore"] = "obey"
+    hint_spread: float = 0.25
+    on_exhausted: Literal["return", "raise"] = "return"
 
-    __slots__ = FIELDS = tuple(__annotations__)
-
-    @suggesting
-    def __init__(
-        self,
-        *,
-        max_attempts: int = 5,
-        backoff: Backoff = DEFAULT_BACKOFF,
-        patience: float | None = DEFAULT_PATIENCE,
-        throttle_backoff: Backoff | None = None,
-        statuses: Iterable[int] = DEFAULT_STATUSES,
-        hinted_statuses: Iterable[int] = frozenset(),
-        unexecuted_statuses: Iterable[int] = frozenset(),
-        vendors: Iterable[str] = (),
-        conflict_with_key: bool = True,
-        failures: Iterable[FailureKind] = RETRYABLE_KINDS,
-        methods: Iterable[str] = IDEMPOTENT_METHODS,
-        attempt_timeout: float | None = None,
-        total_timeout: float | None = None,
-        max_retry_after: float = 60.0,  # about what a person or a queue worker sits through
-        hints: Literal["obey", "ignore"] = "obey",
-        hint_spread: float = 0.25,
-        on_exhausted: Literal["return", "raise"] = "return",
-    ) -> None:
+    def __post_init__(self) -> None:
         check_positive_int(
-            "max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry"
+            "max_attempts", self.max_attempts, "; use max_attempts=1 to send once and never retry"
         )
-        if backoff is not DEFAULT_BACKOFF:
-            tool("feature_checks").check_backoff("backoff", backoff)
-        check_duration("patience", patience, none="no gate for these calls")
-        if throttle_backoff is not None:
-            tool("feature_checks").check_backoff("throttle_backoff", throttle_backoff)
-        check_bool("conflict_with_key", conflict_with_key)
+        if self.backoff is not DEFAULT_BACKOFF:
+            tool("feature_checks").check_backoff("backoff", self.backoff)
+        check_duration("patience", self.patience, none="no gate for these calls")
+        if self.throttle_backoff is not None:
+            tool("feature_checks").check_backoff("throttle_backoff", self.throttle_backoff)
+        check_bool("conflict_with_key", self.conflict_with_key)
         check_duration(
-            "attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False
+            "attempt_timeout", self.attempt_timeout, none="the client's own timeouts", zero=False
         )
-        check_duration("total_timeout", total_timeout, none="no limit")
-        check_duration("max_retry_after", max_retry_after)
-        check_choice("hints", hints, ("obey", "ignore"))
-        check_number("hint_spread", hint_spread, 0, "; 0.1 adds up to 10 %")
-        check_choice("on_exhausted", on_exhausted, ("return", "raise"))
-        unexecuted = status_set("unexecuted_statuses", unexecuted_statuses)
-        self._set(
-            max_attempts=max_attempts,
-            backoff=backoff,
-            patience=patience,
-            throttle_backoff=throttle_backoff,
-            statuses=status_set("statuses", statuses) | unexecuted,
-            hinted_statuses=status_set("hinted_statuses", hinted_statuses),
+        check_duration("total_timeout", self.total_timeout, none="no limit")
+        check_duration("max_retry_after", self.max_retry_after)
+        check_choice("hints", self.hints, ("obey", "ignore"))
+        check_number("hint_spread", self.hint_spread, 0, "; 0.1 adds up to 10 %")
+        check_choice("on_exhausted", self.on_exhausted, ("return", "raise"))
+        unexecuted = status_set("unexecuted_statuses", self.unexecuted_statuses)
+        set_fields(
+            self,
+            statuses=status_set("statuses", self.statuses) | unexecuted,
+            hinted_statuses=status_set("hinted_statuses", self.hinted_statuses),
             unexecuted_statuses=unexecuted,
-            vendors=() if vendors == () else tool("headers.vendors").with_body_hints(vendors),
-            conflict_with_key=conflict_with_key,
-            failures=kind_set(failures),
-            methods=method_set(methods),
-            attempt_timeout=attempt_timeout,
-            total_timeout=total_timeout,
-            max_retry_after=max_retry_after,
-            hints=hints,
-            hint_spread=hint_spread,
-            on_exhausted=on_exhausted,
+            vendors=self.vendors and tool("headers.vendors").with_body_hints(self.vendors),
+            failures=kind_set(self.failures),
+            methods=method_set(self.methods),
         )
 
     def replace(self, **changes: Unpack[PolicyFields]) -> RetryPolicy:
@@ -178,7 +149,7 @@ class RetryPolicy(Frozen):
         Raises:
             TypeError: A name is not a field; the message says what to write.
         """
-        return RetryPolicy(**{**self._fields(), **changes})
+        return dataclasses.replace(self, **changes)
 
     def for_vendors(self, *vendors: str) -> RetryPolicy:
         """Return a copy that also obeys what these vendors use for "retry" and "do not retry".
@@ -198,8 +169,9 @@ class RetryPolicy(Frozen):
         code = "for_vendors('google', 'openai')"
         rows = {name: VENDORS[name] for name in names_of(vendors, VENDORS, code)}
         return self.replace(
-            statuses=self.statuses.union(*(row.statuses for row in rows.values())),
-            hinted_statuses=self.hinted_statuses.union(*(r.hinted_statuses for r in rows.values())),
+            statuses=self.statuses | {one for row in rows.values() for one in row.statuses},
+            hinted_statuses=self.hinted_statuses
+            | {one for row in rows.values() for one in row.hinted_statuses},
             vendors=(*self.vendors, *(name for name, row in rows.items() if row.read)),
         )
 
@@ -349,6 +321,9 @@ class RetryPolicy(Frozen):
         """
         texts: list[str] = tool("policy_check").advice(self, slo, attempt_timeout)
         return texts
+
+
+FIELDS = tuple(one.name for one in dataclasses.fields(RetryPolicy))
 
 
 def status_set(name: str, value: object) -> frozenset[int]:

@@ -6,7 +6,8 @@ from typing import TypedDict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Literal
 
     from .backoff import Backoff
@@ -25,13 +26,13 @@ class PolicyFields(TypedDict, total=False):
     backoff: Backoff
     patience: float | None
     throttle_backoff: Backoff | None
-    statuses: Iterable[int]
-    hinted_statuses: Iterable[int]
-    unexecuted_statuses: Iterable[int]
-    vendors: Iterable[str]
+    statuses: AbstractSet[int]
+    hinted_statuses: AbstractSet[int]
+    unexecuted_statuses: AbstractSet[int]
+    vendors: Sequence[str]
     conflict_with_key: bool
-    failures: Iterable[FailureKind]
-    methods: Iterable[str]
+    failures: AbstractSet[FailureKind]
+    methods: AbstractSet[str]
     attempt_timeout: float | None
     total_timeout: float | None
     max_retry_after: float

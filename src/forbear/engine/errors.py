@@ -160,7 +160,7 @@ def broken_body(port: Classifier, call: Call) -> Failure | None:
     if call.policy.hints == "obey":
         return failure
     hint = Hint(None, failure.hint.should_retry, None)
-    return Failure(**{**failure._fields(), "hint": hint})
+    return failure._replace(hint=hint)
 
 
 def has_error_event(call: Call, status: int) -> bool:
@@ -183,7 +183,7 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
         failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)
     if call.rest is not None and BODY_HINT in call.notes:
         hint = joined(failure.hint, call.notes[BODY_HINT])
-        failure = Failure(**{**failure._fields(), "hint": hint})
+        failure = failure._replace(hint=hint)
     call.last_error = error
     nested = is_final(port, call, getattr(error, RECORD, None)) or sends_once(call)
     if port.is_cut_by_deadline(call, failure):

@@ -130,7 +130,8 @@ def waiter_for(clock: Clock, *, awaits: bool) -> Waiter:
 
 
 DEFAULT_POLICY = RetryPolicy()
-OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
+NOTHING: frozenset[Any] = frozenset()
+OFF = RetryPolicy(max_attempts=1, statuses=NOTHING, failures=NOTHING, conflict_with_key=False)
 PREFETCH = 65_536
 
 
