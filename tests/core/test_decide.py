@@ -269,7 +269,7 @@ def test_a_fast_retry_is_none_where_the_origin_is_not_well() -> None:
     call = a_call(FAST, limits={"gate": unhealthy()})
     assert decide(call, REFUSED, 0.0) == AGAIN
     assert call.hold.ready_at == 1.0
-    assert not call.progress.used_fast_first
+    assert not call.used_fast_first
 
 
 @pytest.mark.parametrize(("fast_first", "wait"), [(None, 1.0), (0.0, 0.0), (0.2, 0.1), (4.0, 2.0)])

@@ -516,7 +516,7 @@ def test_a_probe_that_was_put_back_twice_uses_its_patience_once(gate):
 
     def used():
         patience_used = observed(gate, call).patience_used
-        return call.most_attempts, call.progress.off_schedule, patience_used
+        return call.most_attempts, call.off_schedule, patience_used
 
     assert [limits.admit(call, NOW + at) for at in (2.0, 4.0)] == [0.5, 0.5]
     assert used() == (5, 0, 0.0)

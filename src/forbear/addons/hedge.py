@@ -669,11 +669,13 @@ def child_of(call: Call) -> Call:
     """A call for another attempt of this one: what that takes and notes is its own."""
     child = copy(call)
     child.notes, child.live, child.is_under_way = {}, None, False
+    child.prefetch_result = child.body_error = None
     return child
 
 
 def keep_findings(call: Call, child: Call) -> None:
     """Let the call go on with what was found out about the response of its child."""
+    call.prefetch_result, call.body_error = child.prefetch_result, child.body_error
     for key in FINDINGS:
         if key in child.notes:
             call.notes[key] = child.notes[key]

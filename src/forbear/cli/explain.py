@@ -394,12 +394,12 @@ def play_one(
         limits.observe(call, failure, now)
         if failure is None:
             return LoneCall(sent, now, None), waits
-        was_fast = call.progress.used_fast_first
+        was_fast = call.used_fast_first
         verdict = decide(call, failure, now)
         if type(verdict) is not SendAgain:
             reason = getattr(verdict, "reason", NOT_RETRIED)
             return LoneCall(sent, now, str(reason)), waits
         call.note(failure, now, *verdict)
-        why = FAST if call.progress.used_fast_first and not was_fast else str(verdict.source)
+        why = FAST if call.used_fast_first and not was_fast else str(verdict.source)
         now += verdict.delay
     return LoneCall(sent, None, None), MOST_WAITS

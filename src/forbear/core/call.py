@@ -94,12 +94,11 @@ IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it
 # returns a response whose body will do so.
 IN_FLIGHT = "in flight"
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
-PREFETCH_RESULT, BODY_ERROR = "prefetch result", "body error"
 HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
 FLAGGED = "flagged"  # by an add-on, whatever the status: True as a failure, False as final
 BODY_HINT = "body hint"  # what the body of the last response asks for
 INSPECTED = "inspected"  # the last response was already, while another attempt was in flight
-FINDINGS = INSPECTED, PREFETCH_RESULT, BODY_ERROR, FLAGGED, BODY_HINT  # about a response
+FINDINGS = INSPECTED, FLAGGED, BODY_HINT  # about a response
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
 CUT_BY_SENDER = "cut by sender"
@@ -277,26 +276,15 @@ class SharedLimits(Limit, Protocol):
     random: Callable[[], float]
 
 
-class Progress:
-    """How far a call has come in the schedule of its policy."""
-
-    __slots__ = ("last_backoff", "off_schedule", "used_fast_first")
-
-    def __init__(self) -> None:
-        self.last_backoff = 0.0  # seconds that the schedule returned last
-        self.used_fast_first = False  # the fast first retry is used
-        # Attempts that do not advance the schedule: a fast first retry, some probes.
-        self.off_schedule = 0
-
-
 class Call:
     """The state of one call. Not shared between threads; lives as long as its request."""
 
     __slots__ = (
-        "attempts", "barred", "context", "deadline_at", "decided_at", "history", "hold",
-        "is_under_way", "key_until", "last_error", "limits", "live", "most_attempts", "notes",
-        "origin", "outgoing", "policy", "random", "request", "sent_at", "sent_to", "started_at",
-        "status", "stop",
+        "attempts", "barred", "body_error", "context", "deadline_at", "decided_at", "history",
+        "hold", "is_under_way", "key_until", "last_backoff", "last_error", "limits", "live",
+        "most_attempts", "notes", "off_schedule", "origin", "outgoing", "policy",
+        "prefetch_result", "random", "request", "sent_at", "sent_to", "started_at", "status",
+        "stop", "used_fast_first",
     )  # fmt: skip
 
     def __init__(
@@ -323,6 +311,11 @@ class Call:
         self.most_attempts = most  # infinite where only a user's strategy counts them
         self.hold: Held | None = None  # the call's entry in the gate's queue, while it is held
 
+        self.last_backoff = 0.0  # seconds that the schedule returned last
+        self.used_fast_first = False  # the fast first retry is used
+        # Attempts that the schedule does not count: the fast one, and the probes of a long outage.
+        self.off_schedule = 0
+
         # The last attempt.
         self.sent_at = now
         self.sent_to = request.origin
@@ -330,6 +323,8 @@ class Call:
         # The response in hand, or the error of a first attempt: an interruption closes it.
         self.live: Any = None
         self.status: int | None = None
+        self.prefetch_result: Prefetched | None = None  # how the reading of its body has ended
+        self.body_error: Exception | None = None  # what has broken the body, if that is read inside
         # Why this outcome ends the call, whatever else is decided: the deadline has ended the
         # attempt, the caller said no, or another loop, above or below, retries the request.
         self.barred: Reason | None = None
@@ -364,32 +359,6 @@ class Call:
         return self.notes.get(Rest)
 
     @property
-    def prefetch_result(self) -> Prefetched | None:
-        """How far the body was prefetched; None: not at all."""
-        return self.notes.get(PREFETCH_RESULT)
-
-    @prefetch_result.setter
-    def prefetch_result(self, found: Prefetched | None) -> None:
-        self.notes[PREFETCH_RESULT] = found
-
-    @property
-    def body_error(self) -> Exception | None:
-        """The error that broke the body."""
-        return self.notes.get(BODY_ERROR)
-
-    @body_error.setter
-    def body_error(self, error: Exception | None) -> None:
-        self.notes[BODY_ERROR] = error
-
-    @property
-    def progress(self) -> Progress:
-        """How far it has come in its schedule."""
-        found: Progress | None = self.notes.get(Progress)
-        if found is None:
-            found = self.notes[Progress] = Progress()
-        return found
-
-    @property
     def last_failure(self) -> Failure | None:
         """Why the last attempt did not succeed; None if it did, or none was judged."""
         return self.history[-1].failure if self.history else None
@@ -401,8 +370,7 @@ class Call:
         self.sent_at = now
         self.sent_to = self.origin
         self.barred = None
-        self.notes.pop(PREFETCH_RESULT, None)
-        self.notes.pop(BODY_ERROR, None)
+        self.prefetch_result = self.body_error = None
         self.notes.pop(REFUND, None)  # last: an interruption before refunds the tokens
 
     def accept(self, now: float) -> None:

@@ -239,7 +239,8 @@ def drop_frames(error: Exception) -> None:
     collector.
     """
     handled = sys.exception()  # by whoever makes the call: a context too, whose frames are needed
-    chain: list[BaseException | None] = [error]
+    error.__traceback__ = None
+    chain = [error.__cause__, error.__context__]
     for one in chain:
         if one is not None and one is not handled and len(chain) < LONGEST_CHAIN:
             one.__traceback__ = None

@@ -510,7 +510,7 @@ class GateLimit(Limit):
         patience = call.policy.patience or 0.0
         if wait == 0 and hold.cause is Cause.PROBE and patience > DEFAULT_PATIENCE:
             call.most_attempts += 1
-            call.progress.off_schedule += 1
+            call.off_schedule += 1
             observed(self.gate, call).patience_used += hold.ready_at - hold.held_at
         return wait
 

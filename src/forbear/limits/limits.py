@@ -167,7 +167,7 @@ class Schedule(Limit):
         asked = failure.hint.delay
         if asked and not call.limits.can_fail_over(call):  # else another is not bound by the hint
             return hinted(call, failure, 0.0, latest)
-        policy, progress = call.policy, call.progress
+        policy = call.policy
         longest: float | None = None
         backoff = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
@@ -178,7 +178,7 @@ class Schedule(Limit):
             if any(attempt.status == 401 for attempt in call.history):
                 raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
             delay = 0.0
-        elif not progress.used_fast_first and (
+        elif not call.used_fast_first and (
             failure.stale_connection
             or (
                 (longest := getattr(backoff, "fast_first", None)) is not None
@@ -192,8 +192,8 @@ class Schedule(Limit):
                 )
             )
         ):
-            progress.used_fast_first = True
-            progress.off_schedule += 1
+            call.used_fast_first = True
+            call.off_schedule += 1
             delay = 0.0  # at once over a stale connection: no new one has failed yet
             is_unsent = failure.phase is Phase.UNSENT and failure.kind in STALE_KINDS
             if not (is_unsent or failure.stale_connection):
@@ -201,8 +201,8 @@ class Schedule(Limit):
         else:
             # The schedule's own last wait, not the server's: after an hour's hint the schedule
             # would begin at its cap. A fast first retry does not advance it.
-            attempt = max(1, call.attempts - progress.off_schedule)  # some may have been given back
-            delay = backoff.delay(attempt, progress.last_backoff, call.random)
+            attempt = max(1, call.attempts - call.off_schedule)  # some may have been given back
+            delay = backoff.delay(attempt, call.last_backoff, call.random)
             try:
                 is_right = 0 <= delay < inf  # NaN is not
             except TypeError:  # None, most likely: a return was forgotten
@@ -211,7 +211,7 @@ class Schedule(Limit):
                 raise ValueError(f"{type(backoff).__qualname__}.delay returned {shown(delay)}")
             if delay > latest:
                 delay = cut_to(latest, backoff, attempt, call, delay)
-            progress.last_backoff = delay
+            call.last_backoff = delay
         if asked:
             return hinted(call, failure, delay, latest)
         return Plan(delay, "backoff", 0.0, delay)
@@ -227,7 +227,7 @@ def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> Plan:
 
 def cut_to(latest: float, backoff: Backoff, attempt: int, call: Call, delay: float) -> float:
     """Choose a delay in what the deadline leaves, if half of the schedule's range fits."""
-    previous = call.progress.last_backoff
+    previous = call.last_backoff
     least = backoff.delay(attempt, previous, float)
     most = backoff.delay(attempt, previous, almost_one)
     if not least <= latest or latest - least < (most - least) / 2:
