@@ -136,6 +136,9 @@ class Retry(util.Retry):
         remove_headers_on_redirect: Collection[str] = util.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT,
         **options: Unpack[Options[Any]],
     ) -> None:
+        if isinstance(policy, int):
+            instead = f"Retry(RetryPolicy(max_attempts={policy + 1}))"
+            raise TypeError(f"policy must be a RetryPolicy; {policy} retries are {instead}")
         check_bool("bodies_replayable", bodies_replayable)
         if redirect is None or redirect is True:  # None would be bounded by ``total``
             redirect = REDIRECTS
