@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from .core.checks import check_bool, check_choice, frozen, set_fields, shown
 from .core.feature_checks import check_is, texts
-from .core.headers.structured import string_item
+from .core.headers.structured import parse_item
 from .core.origins import origin_from
 from .core.request import FIRST_SENT, key_lines
 
@@ -88,7 +88,11 @@ def parse(field_value: str) -> str:
         ValueError: The value is malformed, or is the empty String, which is no usable key.
         TypeError: The value is not a str.
     """
-    key = string_item(field_value)
+    key = parse_item(field_value)
+    if key is None:
+        raise ValueError(
+            "field value must be one structured-field String; write it in double quotes"
+        )
     if not key:
         raise ValueError('field value is the empty String "", which parses but is no usable key')
     return key

@@ -13,17 +13,18 @@ Atlassian (timestamp), Discord (reset-after), OpenAI (Go durations) and Anthropi
 
 from __future__ import annotations
 
+import re
+from math import inf
 from typing import NamedTuple
 
-from .fields import OWS, Clock, Names, collect, members, number
-from .structured import bare_item, key, parameters, run, skip_spaces
+from .fields import Clock, Names, collect, members, number
+from .structured import parse_dictionary, parse_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .fields import Found, Line
-    from .structured import Kind, Value
 
 _STATUSES = frozenset({403, 429, 503})
 
@@ -32,19 +33,12 @@ def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | 
     """Return the seconds until an exhausted quota is filled again, and the header that says so."""
     if status not in _STATUSES or fields.keys().isdisjoint(_RESETS) or clock.age() > 0:
         return None
-    if _RATE_LIMIT in fields:
-        _, delay = _rate_limit(", ".join(fields[_RATE_LIMIT]), status)
-        if delay is not None:
-            return delay, _RATE_LIMIT
-    for family in _FAMILIES:
-        longest: tuple[float, str] | None = None
-        for reset in family:
-            if reset.name in fields and _is_exhausted(_left(reset, fields), status):
-                delay = _longest(reset, fields, clock)
-                if delay is not None and (longest is None or delay > longest[0]):
-                    longest = delay, reset.name
-        if longest is not None:
-            return longest
+    # Without a usable remaining value, the status must say by itself that a limit was hit.
+    for quotas in _spellings(fields, clock, unknown=0.0 if status == 429 else inf):
+        exhausted = [one for one in quotas if one.left == 0]
+        if exhausted:  # the longest, since all of them must have been filled again
+            last = max(exhausted, key=lambda one: one.seconds)
+            return last.seconds, last.name if last.name in fields else _RATE_LIMIT
     return None
 
 
@@ -56,7 +50,7 @@ def remaining_of(name: str) -> tuple[str, ...]:
 
 def is_rate_limit(text: str) -> bool:
     """Whether ``text`` is a RateLimit field in one of its forms, whatever remains of the quota."""
-    return _rate_limit(text, 429)[0]
+    return _rate_limit({_RATE_LIMIT: [text]}, 0.0) is not None
 
 
 class Quota(NamedTuple):
@@ -86,62 +80,78 @@ def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota,
     clock = Clock(lines, now)
     if clock.age() > 0:
         return ()
-    found: list[Quota] = []
-    if _RATE_LIMIT in fields:
-        try:
-            found = _list_quotas(fields)
-        except ValueError:
-            found = _dictionary_quotas(fields)
-    for family in _FAMILIES:
+    for quotas in _spellings(fields, clock, unknown=inf):
+        found = tuple(
+            one._replace(seconds=max(0.0, one.seconds))
+            for one in quotas
+            if -1 < one.seconds <= _YEAR and one.left < _MOST
+        )
         if found:
-            break
-        for reset in family:
-            left = _left(reset, fields)
-            seconds = None
-            if left is not None and reset.name in fields:
-                seconds = _longest(reset, fields, clock)
-            if left is not None and seconds is not None:
-                limits = (least(fields[one]) for one in reset.limits if one in fields)
-                exact = reset.read is _number_or_duration and not seconds.is_integer()
-                found.append(Quota(reset.name, left, seconds, next(limits, None), None, exact))
-    return tuple(
-        one if one.seconds >= 0 else one._replace(seconds=0.0)
-        for one in found
-        if -1 < one.seconds <= _YEAR and one.left < _MOST
-    )
+            return found
+    return ()
 
 
-def _list_quotas(fields: Found) -> list[Quota]:
-    policies: dict[str, tuple[float | None, float | None]] = {}
+def _spellings(fields: Found, clock: Clock, unknown: float) -> Iterator[list[Quota]]:
+    """Yield the quotas of each family; what remains is ``unknown`` where no header says it."""
+    if _RATE_LIMIT in fields:
+        yield _rate_limit(fields, unknown) or []
+    for family in _FAMILIES:
+        found = (_of_header(reset, fields, clock, unknown) for reset in family)
+        yield [quota for quota in found if quota is not None]
+
+
+def _rate_limit(fields: Found, unknown: float) -> list[Quota] | None:
+    """The quotas of the RateLimit field; None: it is malformed. No text has both forms."""
+    for read in (_of_list, _of_dictionary):
+        try:
+            return read(fields, unknown)
+        except ValueError:
+            continue
+    return None
+
+
+def _of_list(fields: Found, _: float) -> list[Quota]:
+    """``"default";r=0;t=30``: quotas by name, r units remain, filled again in t seconds."""
     try:
-        for name, given in _members(", ".join(fields.get(_POLICY, ()))):
-            policies[name] = _optional(given, "q"), _optional(given, "w")
+        policies = dict(parse_list(", ".join(fields.get(_POLICY, ()))))
     except ValueError:
         policies = {}
     found = []
-    for name, given in _members(", ".join(fields[_RATE_LIMIT])):
-        left, seconds = _optional(given, "r"), _optional(given, "t")
-        if left is not None and seconds is not None:
-            found.append(Quota(name, left, seconds, *policies.get(name, (None, None))))
+    for name, given in parse_list(", ".join(fields[_RATE_LIMIT])):
+        left, seconds = _count(given, "r"), _count(given, "t")
+        if left is None or (seconds is None and "t" in given):
+            raise ValueError("not a non-negative Integer")
+        if seconds is not None:
+            of = policies.get(name, {})
+            found.append(Quota(name, left, seconds, _count(of, "q"), _count(of, "w")))
     return found
 
 
-def _dictionary_quotas(fields: Found) -> list[Quota]:
-    try:
-        given = _dictionary(", ".join(fields[_RATE_LIMIT]))
-    except ValueError:
-        return []
-    lefts, resets, limits = (_counts(given, name) for name in ("remaining", "reset", "limit"))
-    if not lefts or not resets:
-        return []
-    return [Quota(_RATE_LIMIT, min(lefts), max(resets), min(limits, default=None), None)]
+def _of_dictionary(fields: Found, unknown: float) -> list[Quota]:
+    """``limit=100, remaining=0, reset=50``, as -07 had it.
+
+    All values of a name count, whereas RFC 9651 §4.2.2 keeps the last one only.
+    """
+    given: dict[str, list[str]] = {}
+    for name, value in parse_dictionary(", ".join(fields[_RATE_LIMIT])):
+        given.setdefault(name, []).append(value)
+    resets, limits = _counts(given.get("reset", ())), _counts(given.get("limit", ()))
+    left = min(_counts(given.get("remaining", ()), _NUMBER), default=unknown)
+    if not resets:
+        raise ValueError("no reset")
+    return [Quota(_RATE_LIMIT, left, max(resets), min(limits, default=None), None)]
 
 
-def _optional(given: Mapping[str, tuple[Kind | None, Value]], name: str) -> float | None:
-    try:
-        return _count(given[name])
-    except (KeyError, ValueError):
-        return None
+_INTEGER, _NUMBER = re.compile("-?[0-9]+"), re.compile("-?[0-9.]+")
+
+
+def _counts(items: Iterable[str], kind: re.Pattern[str] = _INTEGER) -> list[float]:
+    """The bare items that are a number of this kind and not negative."""
+    return [value for item in items if kind.fullmatch(item) and (value := float(item)) >= 0]
+
+
+def _count(given: Mapping[str, str], name: str) -> float | None:
+    return next(iter(_counts([given.get(name, "")])), None)
 
 
 class _Reset(NamedTuple):
@@ -153,25 +163,23 @@ class _Reset(NamedTuple):
     limits: tuple[str, ...] = ()  # headers of which the first present says how much it is in all
 
 
-def _left(reset: _Reset, fields: Found) -> float | None:
-    gates = (name for name in reset.remaining if name in fields)
-    return next((least(fields[name]) for name in gates), None)
+def _of_header(reset: _Reset, fields: Found, clock: Clock, unknown: float) -> Quota | None:
+    delays = [reset.read(one, clock) for one in members(", ".join(fields.get(reset.name, ())))]
+    seconds = max((delay for delay in delays if delay is not None), default=None)
+    if seconds is None:
+        return None
+    left, limit = (
+        next((least(fields[name]) for name in names if name in fields), None)
+        for names in (reset.remaining, reset.limits)
+    )
+    is_exact = reset.read is _number_or_duration and not seconds.is_integer()
+    return Quota(reset.name, unknown if left is None else left, seconds, limit, None, is_exact)
 
 
 def least(lines: Sequence[str]) -> float | None:
     """Return the smallest number in lines, each of which may be a list; None: there is none."""
     found = map(number, members(", ".join(lines)))
     return min((one for one in found if one is not None), default=None)
-
-
-def _longest(reset: _Reset, fields: Found, clock: Clock) -> float | None:
-    delays = (reset.read(one, clock) for one in members(", ".join(fields[reset.name])))
-    return max((one for one in delays if one is not None), default=None)
-
-
-def _is_exhausted(left: float | None, status: int) -> bool:
-    # Without a usable remaining value, the status must say by itself that a limit was hit.
-    return status == 429 if left is None else left == 0
 
 
 def _seconds(text: str, _: Clock) -> float | None:
@@ -205,133 +213,17 @@ def _number_or_date(text: str, clock: Clock) -> float | None:
 
 def _number_or_duration(text: str, _: Clock) -> float | None:
     """A number of seconds, or ``1h2m3.5s`` and the like, each number with its unit."""
-    plain = number(text)
-    if plain is not None:
-        return plain
-    total, at = 0.0, 0
-    while at < len(text):
-        start, at = at, run(text, at, _NUMERAL)
-        amount = number(text[start:at])
-        start, at = at, run(text, at, _UNIT)
-        unit = _GO_UNITS.get(text[start:at])
-        if amount is None or unit is None:
-            return None
-        total += amount * unit
-    return total
+    seconds = number(text)
+    if seconds is None and _DURATION.fullmatch(text):
+        parts = _AMOUNT.findall(text)
+        return sum((number(amount) or 0.0) * _GO_UNITS[unit] for amount, unit in parts)
+    return seconds
 
 
-_OWS = frozenset(OWS)
-_NUMERAL = frozenset("0123456789.")
-_UNIT = frozenset("hmsunµÂ")
-_GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_GO_UNITS = {"h": 3600.0, "ms": 1e-3, "m": 60.0, "s": 1.0, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _GO_UNITS["Âµs"] = 1e-6  # the two bytes of µ in UTF-8, which is what Go writes, as latin-1
-
-
-def _rate_limit(text: str, status: int) -> tuple[bool, float | None]:
-    """Whether the RateLimit field is well-formed in either form, and the wait that it asks for."""
-    for read in (_rate_limit_list, _rate_limit_dictionary):  # no text is both
-        try:
-            return True, read(text, status)
-        except ValueError:
-            continue
-    return False, None
-
-
-def _rate_limit_list(text: str, _status: int) -> float | None:
-    """``"default";r=0;t=30``: quotas by name, r units remain, filled again in t seconds.
-
-    The longest of the exhausted ones, since all of them must have been filled again.
-    """
-    longest: float | None = None
-    for _, given in _members(text):
-        left = _count(given.get("r", _ABSENT))
-        seconds = _count(given["t"]) if "t" in given else None
-        if left == 0 and seconds is not None and (longest is None or seconds > longest):
-            longest = seconds
-    return longest
-
-
-def _members(text: str) -> Iterator[tuple[str, Mapping[str, tuple[Kind | None, Value]]]]:
-    """The Strings of a List with their parameters."""
-    at = 0
-    while at < len(text):
-        kind, name, at = bare_item(text, at)  # ValueError for an Inner List
-        if kind != "String":
-            raise ValueError("a quota is named by a String")
-        given, at = parameters(text, at)
-        at = _next_member(text, at)
-        yield str(name), given
-
-
-def _rate_limit_dictionary(text: str, status: int) -> float | None:
-    """``limit=100, remaining=0, reset=50``, as -07 had it."""
-    found = _dictionary(text)
-    resets, lefts = _counts(found, "reset"), _counts(found, "remaining", "Decimal")
-    if not resets:
-        raise ValueError("no reset")
-    return max(resets) if _is_exhausted(min(lefts, default=None), status) else None
-
-
-def _dictionary(text: str) -> dict[str, list[tuple[Kind, Value]]]:
-    """All values by name; RFC 9651 §4.2.2 keeps the last one only."""
-    found: dict[str, list[tuple[Kind, Value]]] = {}
-    at = 0
-    while at < len(text):
-        name, at = key(text, at)
-        if text[at : at + 2] == "=(":
-            at = _skip_inner_list(text, at + 1)
-        elif text[at : at + 1] == "=":
-            kind, value, at = bare_item(text, at + 1)
-            found.setdefault(name, []).append((kind, value))
-        _, at = parameters(text, at)
-        at = _next_member(text, at)
-    return found
-
-
-def _counts(
-    given: Mapping[str, list[tuple[Kind, Value]]], name: str, kind: str = "Integer"
-) -> list[float]:
-    """The values of a name that are non-negative Integers, or of the other kind."""
-    return [
-        float(value)
-        for found, value in given.get(name, ())
-        if found in ("Integer", kind) and isinstance(value, (int, float)) and value >= 0
-    ]
-
-
-def _count(given: tuple[Kind | None, Value]) -> float:
-    kind, value = given
-    if kind != "Integer" or not isinstance(value, int) or value < 0:
-        raise ValueError("not a non-negative Integer")
-    return float(value)
-
-
-def _next_member(text: str, at: int) -> int:
-    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, 2.2-2.6)."""
-    at = run(text, at, _OWS)
-    if at == len(text):
-        return at
-    if text[at] != ",":
-        raise ValueError("no comma after a member")
-    at = run(text, at + 1, _OWS)
-    if at == len(text):
-        raise ValueError("a comma after the last member")
-    return at
-
-
-def _skip_inner_list(text: str, at: int) -> int:
-    """The position after the Inner List at ``at`` (RFC 9651 §4.2.1.2), before its parameters."""
-    at = skip_spaces(text, at + 1)
-    while text[at : at + 1] != ")":
-        _, _, at = bare_item(text, at)
-        _, at = parameters(text, at)
-        if text[at : at + 1] not in {" ", ")"}:
-            raise ValueError("an item of an Inner List ends with a space or the parenthesis")
-        at = skip_spaces(text, at)
-    return at + 1
-
-
-_ABSENT: tuple[Kind | None, Value] = None, 0
+_AMOUNT = re.compile(rf"([0-9]++(?:\.[0-9]++)?+)({'|'.join(_GO_UNITS)})")
+_DURATION = re.compile(f"(?:{_AMOUNT.pattern})++")
 _RATE_LIMIT = "ratelimit"
 _POLICY = "ratelimit-policy"
 _YEAR = 31_536_000.0  # seconds
