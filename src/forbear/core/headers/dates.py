@@ -9,18 +9,37 @@ Sources: RFC 9110 §5.6.7; RFC 3339 §5.6.
 
 from __future__ import annotations
 
+import re
 from datetime import date as civil_date
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _DAY = 86400
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_IMF_DAY_NAMES = frozenset(f"{day[:3]}," for day in _WEEKDAYS)
-_RFC850_DAY_NAMES = frozenset(f"{day}," for day in _WEEKDAYS)
-_ASCTIME_DAY_NAMES = frozenset(day[:3] for day in _WEEKDAYS)
-_SHORT_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTHS = {name: month for month, name in enumerate(_SHORT_NAMES, 1)}
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _EPOCH = civil_date(1970, 1, 1).toordinal()
-_ERA = 146097  # days of 400 years, after which the calendar repeats
-_BAD = -1  # a malformed part: outside every range that the part is then checked against
+
+_NAME, _SHORT_NAME = "|".join(_WEEKDAYS), "|".join(day[:3] for day in _WEEKDAYS)
+_DATE, _MONTH, _YEAR = "(?P<day>[0-9]{2})", f"(?P<month>{'|'.join(_MONTHS)})", "(?P<year>[0-9]{4})"
+_MINUTE = "(?P<hour>[01][0-9]|2[0-3]):(?P<minute>[0-5][0-9])"
+_SECOND = "[0-5][0-9]|60"  # 60 is the first of the next minute
+_TIME = f"{_MINUTE}:(?P<second>{_SECOND})"
+_OFFSET = "(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]){}(?P<minutes>[0-5][0-9])"
+_HTTP_DATES = tuple(
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        f"(?:{_SHORT_NAME}), {_DATE} {_MONTH} {_YEAR} {_TIME} (?:gmt|utc|{_OFFSET.format('')})",
+        f"(?:{_NAME}), {_DATE}-{_MONTH}-(?P<digits>[0-9]{{2}}) {_TIME} gmt",
+        f"(?:{_SHORT_NAME}) {_MONTH} (?P<day>[0-9]{{2}}| [0-9]) {_TIME} {_YEAR}",
+    )
+)
+_TIMESTAMP = re.compile(
+    rf"{_YEAR}-(?P<month>[0-9]{{2}})-{_DATE}T"
+    rf"{_MINUTE}(?::(?P<second>(?:{_SECOND})(?:\.[0-9]+)?))?(?:Z|{_OFFSET.format(':')})",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 def parse_http_date(text: str, *, now: float) -> float | None:
@@ -31,28 +50,23 @@ def parse_http_date(text: str, *, now: float) -> float | None:
 
     Args:
         text: The date without whitespace around it.
-        now: Unix seconds that a two-digit year is near to.
+        now: Unix seconds that a two-digit year is near to, of the years 1 to 9999.
     """
-    # The shortest is an asctime-date, the longest a Wednesday in the form of RFC 850.
-    if not 24 <= len(text) <= 33 or not text.isascii():
+    found = next(filter(None, (form.fullmatch(text) for form in _HTTP_DATES)), None)
+    if found is None:
         return None
-    month_of = _MONTHS.get
-    match text.lower().split(" "):
-        case [name, day, month, year, time, zone] if name in _IMF_DAY_NAMES:
-            offset = 0 if zone in {"gmt", "utc"} else _offset(zone[:1], zone[1:3], zone[3:])
-            return _instant(
-                _digits(year, 4), month_of(month, _BAD), _digits(day, 2), _time(time), offset
-            )
-        case [name, date, time, "gmt"] if name in _RFC850_DAY_NAMES:
-            day, _, month_and_year = date.partition("-")
-            month, _, year = month_and_year.partition("-")
-            when = month_of(month, _BAD), _digits(day, 2), _time(time)
-            return _instant(_full_year(_digits(year, 2), when, now), *when)
-        case [name, month, "", day, time, year] if name in _ASCTIME_DAY_NAMES:
-            return _instant(_digits(year, 4), month_of(month, _BAD), _digits(day, 1), _time(time))
-        case [name, month, day, time, year] if name in _ASCTIME_DAY_NAMES:
-            return _instant(_digits(year, 4), month_of(month, _BAD), _digits(day, 2), _time(time))
-    return None
+    parts = found.groupdict()
+    month = _MONTHS.index(parts["month"].lower()) + 1
+    if "year" in parts:
+        return _instant(int(parts["year"]), month, parts)
+    # The last year with those two digits in which the date is not more than 50 years ahead. 50
+    # years to the second are not yet more than 50 (RFC 9110 §5.6.7).
+    days, seconds = divmod(now, _DAY)
+    today = civil_date.fromordinal(_EPOCH + int(days))
+    last = today.year + 50
+    year = last - (last - int(parts["digits"])) % 100
+    is_late = (month, int(parts["day"]), _seconds(parts)) > (today.month, today.day, seconds)
+    return _instant(year - 100 if year == last and is_late else year, month, parts)
 
 
 def parse_timestamp(text: str) -> float | None:
@@ -60,67 +74,27 @@ def parse_timestamp(text: str) -> float | None:
 
     One leniency: the seconds may be missing, as in Atlassian's ``2026-11-20T12:05Z``.
     """
-    if not text.isascii():
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
         return None
-    date, _, rest = text.upper().partition("T")  # RFC 3339 §5.6: T and Z may be lower case
-    time, zone = (rest[:-1], "+00:00") if rest.endswith("Z") else (rest[:-6], rest[-6:])
-    time, point, fraction = time.partition(".")
-    if point and not (fraction.isdigit() and len(time) == 8):
-        return None
-    if len(time) == 5:
-        time += ":00"
-    if date[4:5] + date[7:8] + zone[3:4] != "--:":
-        return None
-    day = _digits(date[:4], 4), _digits(date[5:7], 2), _digits(date[8:], 2)
-    instant = _instant(*day, _time(time), _offset(zone[:1], zone[1:3], zone[4:]))
-    return instant if instant is None or not point else instant + float(f"0.{fraction[:9]}")
+    parts = found.groupdict()
+    return _instant(int(parts["year"]), int(parts["month"]), parts)
 
 
-def _instant(year: int, month: int, day: int, seconds: int, offset: int | None = 0) -> float | None:
-    """Unix seconds, or None if a part is out of range or there is no such day."""
-    if year < 0 or seconds < 0 or offset is None:
-        return None
-    era, year_of_era = divmod(year, 400)
-    try:  # in the era of 2000: datetime knows no year 0
-        days = civil_date(2000 + year_of_era, month, day).toordinal() + (era - 5) * _ERA - _EPOCH
+def _instant(year: int, month: int, parts: Mapping[str, str]) -> float | None:
+    """Unix seconds; None if there is no such day."""
+    try:  # datetime knows no year 0, which is as long ago as year 4, and a leap year too
+        days = civil_date(year or 4, month, int(parts["day"])).toordinal() - _EPOCH
     except ValueError:
         return None
-    return float(days * _DAY + seconds - offset)
+    seconds = days * _DAY + _seconds(parts)
+    if parts.get("sign"):
+        ahead = int(parts["hours"]) * 3600 + int(parts["minutes"]) * 60  # of UTC is local time
+        return seconds + ahead if parts["sign"] == "-" else seconds - ahead
+    return seconds
 
 
-def _time(text: str) -> int:
-    """Seconds since midnight of ``hh:mm:ss``; second 60 is the first of the next minute."""
-    if len(text) != 8 or text[2] + text[5] != "::":
-        return _BAD
-    hour, minute, second = _digits(text[:2], 2), _digits(text[3:5], 2), _digits(text[6:], 2)
-    if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
-        return _BAD
-    return hour * 3600 + minute * 60 + second
-
-
-def _offset(sign: str, hours: str, minutes: str) -> int | None:
-    """Seconds that local time is ahead of UTC."""
-    hour, minute = _digits(hours, 2), _digits(minutes, 2)
-    if sign not in {"+", "-"} or not (0 <= hour <= 23 and 0 <= minute <= 59):
-        return None
-    return (hour * 3600 + minute * 60) * (-1 if sign == "-" else 1)
-
-
-def _digits(text: str, width: int) -> int:
-    return int(text) if len(text) == width and text.isdigit() else _BAD
-
-
-def _full_year(digits: int, when: tuple[int, int, int], now: float) -> int:
-    """The last year with those two digits in which ``when`` is not more than 50 years ahead.
-
-    ``when`` is month, day and seconds since midnight. The rule is RFC 9110 §5.6.7's, where 50 years
-    to the second are not yet more than 50.
-    """
-    if digits < 0:
-        return _BAD
-    days, seconds = divmod(now, _DAY)
-    eras, days_of_era = divmod(int(days), _ERA)  # 1970 begins the first one
-    today = civil_date.fromordinal(_EPOCH + days_of_era)
-    last = today.year + 400 * eras + 50
-    year = last - (last - digits) % 100
-    return year - 100 if year == last and when > (today.month, today.day, seconds) else year
+def _seconds(parts: Mapping[str, str]) -> float:
+    """Seconds since midnight."""
+    second = float((parts["second"] or "0")[:12])
+    return int(parts["hour"]) * 3600 + int(parts["minute"]) * 60 + second

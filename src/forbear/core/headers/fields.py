@@ -107,7 +107,7 @@ def is_digits(text: str) -> bool:
 FOREVER = 2147483648.0  # seconds; what a duration too long to represent becomes (RFC 9111 §1.2.2)
 
 _CLOCK_FIELDS = Names(("date", "age"))
-_FAR = 1e12  # seconds either side of 1970; beyond every date that can be written with four digits
+_FIRST, _LAST = -62135596800.0, 253402300799.0  # of the years 1 to 9999
 
 
 class Clock:
@@ -137,14 +137,14 @@ class Clock:
         fields = collect(self._lines, _CLOCK_FIELDS)
         age = _age(", ".join(fields.get("age", ())))
         now = self._now() if callable(self._now) else self._now
-        utc = max(-_FAR, min(_FAR, now))  # finite whatever came in
+        utc = max(_FIRST, min(_LAST, now))  # finite whatever came in
         dates = set(fields.get("date", ()))
         if len(dates) == 1:
             from .dates import parse_http_date
 
             sent_at = parse_http_date(dates.pop(), now=utc)
             if sent_at is not None:
-                utc = sent_at + age
+                utc = min(_LAST, sent_at + age)
         self._times = utc, age
         return self._times
 
