@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -14,16 +13,14 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from .adapters.aiohttp.errors import classify
-from .adapters.aiohttp.port import AiohttpPort, has_ended
-from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
-from .core.call import SENDS
+from .adapters.aiohttp.port import AiohttpPort
+from .adapters.aiohttp.request import LAST_HOP, PLAIN
 from .core.checks import suggesting
-from .engine.calls import call_after_first, call_of, cancelled, note_success
+from .engine.calls import call_after_first, call_of, cancelled
 from .engine.current import CURRENT
-from .engine.driver import watched
 from .engine.loop import run
 from .engine.reading import note_prefetch
-from .engine.settings import DEFAULT_POLICY, OFF, PREFETCH, Settings
+from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -99,7 +96,6 @@ class RetryMiddleware:
         self._special = settings.special
         self._limits = settings.limits
         self._shared = settings.limits.shared
-        self._is_plain = settings.is_plain
         self._asks = settings.asks
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
@@ -127,8 +123,7 @@ class RetryMiddleware:
     ) -> aiohttp.ClientResponse:
         """Send a request; retry it where that is allowed and useful."""
         port = self.port
-        started_at = port.clock.monotonic()
-        context = current()
+        started_at, context = port.clock.monotonic(), current()
         source, outgoing = (request, handler), None
         if (
             self._special
@@ -137,45 +132,37 @@ class RetryMiddleware:
             or last_hop() is not None
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
-            if self._asks:
-                return await run(call_of(port, source, outgoing, started_at, context), port)
-        if not self._shared.quiet:
-            return await run(call_of(port, source, outgoing, started_at, context), port)
+        facts = source, outgoing, started_at, context
+        is_guarded = outgoing is not None and outgoing.guard is not None
+        if self._asks or is_guarded or not self._shared.quiet:
+            return await run(call_of(port, *facts), port)
         outcome: Any = None
-        prefetch = None
+        prefetch = call = None
         try:
-            if outgoing is None:
-                outcome = await handler(request)
-                if not outcome.content.is_eof():
+            try:
+                if outgoing is None:
+                    outcome = await handler(request)
                     prefetch = await port.prefetch_body(outcome, port.settings.policy)
-            else:
-                outcome = await port.send_once(outgoing.request, handler, outgoing)
-                prefetch = await port.prefetch_body(outcome, outgoing.policy, outgoing.deadline_at)
-            if outcome.status < 300 and not isinstance(prefetch, Exception):
-                if not has_ended(outcome):
-                    begin = partial(call_after_first, port, source, outgoing, started_at, context)
-                    if outgoing is None or outgoing.policy is not OFF:
-                        sent = request if outgoing is None else outgoing.request
-                        watched(port, sent, outcome, begin)
-                    port.bounded(outcome, begin, context)
-                if not (self._is_plain and self._shared.quiet):
-                    origin, status = origin_of_url(request.url), outcome.status
-                    note_success(port.settings, request.method, origin, status, started_at)
-                setattr(outcome, SENDS, True)  # nothing else shows record_of that forbear sent it
-                return outcome  # type: ignore[no-any-return]
-        except Exception as error:
-            outcome = error
-        except BaseException:
-            await port.close_unused(outcome)
-            cancelled(port.settings, call_of(port, source, outgoing, started_at, context))
-            raise
-        try:
-            call = call_after_first(port, source, outgoing, started_at, context)
+                else:
+                    outcome = await port.send_in_time(outgoing.request, handler, outgoing)
+                    prefetch = await port.prefetch_body(
+                        outcome, outgoing.policy, outgoing.deadline_at
+                    )
+                if outcome.status < 300 and not isinstance(prefetch, Exception):
+                    port.accept_first(*facts, outcome)
+                    return outcome  # type: ignore[no-any-return]
+            except Exception as error:
+                outcome = error
+            call = call_after_first(port, *facts)
             note_prefetch(call, prefetch)
             call.live, outcome = outcome, None  # so that only the call holds it while it waits
             return await run(call, port)
         except BaseException:
-            await port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
+            await port.close_unused(outcome)
+            if call is None:
+                cancelled(port.settings, call_of(port, *facts))
+            else:
+                await port.close_unused(call.live)
             raise
 
     def close(self) -> None:

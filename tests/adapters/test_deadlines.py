@@ -96,7 +96,7 @@ async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter
 @pytest.mark.smoke
 async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quickest):
     # aiohttp gives a connection back with the last piece, whether that is read or not.
-    slow = "body=160;drip=150" if adapter.name == "aiohttp" else "drip=15;chunked=1"
+    slow = "body=160;drip=150;chunked=1" if adapter.name == "aiohttp" else "drip=15;chunked=1"
     server.script("/slow", f"200;delay=20;{slow}")
     server.script("/thing", 200)
     async with adapter.client(**adapter.pool_of(1)) as client:

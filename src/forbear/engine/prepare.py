@@ -139,8 +139,7 @@ def outgoing_for(
     if is_bounded:
         port.bound(outgoing)
     if context is not None:
-        if outgoing.timeouts is not None:
-            outgoing.reads_until = context.deadline_on(settings.clock, started_at)
+        outgoing.reads_until = context.deadline_on(settings.clock, started_at)
         if context.sender is not None and policy is not OFF:
             lines = lines_of_attempt(settings, context, 1, deadline_at, request.headers)
             if lines:

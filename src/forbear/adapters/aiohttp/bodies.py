@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...engine.alarms import Backstop
     from ...engine.reading import Source
 
-PIECE = 65_536  # bytes read ahead at once, since a few that were received may be many when decoded
+LIMIT = 65_536  # aiohttp's own, of a reader
 
 
 class Live:
@@ -37,48 +37,38 @@ class Live:
 
     Attributes:
         ends_at: Each read ends by this instant of the system's clock.
-        late: Makes the error for a read that this instant ends; None: a TimeoutError.
-
-    Args:
-        is_rest: Nobody else holds the response, whose finalizer would close the body. Else it is
-            not held, since it holds this.
+        late: Makes the error for a read that this instant ends.
+        response: Held only if nobody else holds it, since it holds this.
     """
 
     can_wait = True
+    late: Callable[[], Exception] = TimeoutError
+    response: ClientResponse | None = None
 
-    def __init__(
-        self, backstop: Backstop, response: ClientResponse, ends_at: float = inf, *,
-        is_rest: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, backstop: Backstop, response: ClientResponse, ends_at: float) -> None:
         self._backstop, self.ends_at = backstop, ends_at
-        self.late: Callable[[], Exception] | None = None
         self._content, self._connection = response.content, response.connection
-        self._rest = response if is_rest else None
         self._ahead: bytes | None = None
 
     async def has_more(self) -> bool:
         """Read ahead; False: the time is over. A read that is cancelled takes nothing."""
         if self._ahead is None:
-            if self.ends_at == inf:
-                self._ahead = await self._content.read(PIECE)
+            if self.ends_at == inf:  # a limit for each read would cost more than the read
+                self._ahead = await self._content.readany()
             else:
                 with self._backstop.after(self.ends_at - SYSTEM_CLOCK.true_monotonic()):
-                    self._ahead = await self._content.read(PIECE)
+                    self._ahead = await self._content.readany()
         return self._ahead is not None
 
     async def read(self) -> bytes:
-        if self._ahead is None and self.ends_at == inf:
-            return await self._content.readany()
         if not await self.has_more():
-            raise TimeoutError if self.late is None else self.late()
+            raise self.late()
         piece, self._ahead = self._ahead, None
         return piece or b""
 
     async def close(self) -> None:
         content = self._content
-        if self._rest is not None:
-            self._rest.close()
-        elif not content.is_eof():
+        if not content.is_eof():
             if content.exception() is None:
                 content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
             if self._connection is not None:
@@ -99,7 +89,7 @@ class Replaced(aiohttp.StreamReader):
 
     def __init__(self, content: aiohttp.StreamReader, source: Source) -> None:
         # No line that it reads may be longer than twice this.
-        limit = PIECE if content is EMPTY_PAYLOAD else content.get_read_buffer_limits()[0]
+        limit = LIMIT if content is EMPTY_PAYLOAD else content.get_read_buffer_limits()[0]
         loop = get_running_loop()
         super().__init__(NoConnection(loop), limit, loop=loop)
         if isinstance(source, PutBack):  # it is here at once, as what aiohttp has received
@@ -109,16 +99,6 @@ class Replaced(aiohttp.StreamReader):
         if isinstance(source, Nothing):
             self.feed_eof()
         self.source = source
-
-    async def readany(self) -> bytes:
-        """Return what comes next, past the buffer: going through it costs as much as the rest."""
-        found = self.read_nowait()
-        if not found and not self.is_eof():
-            found = await self.source.read()
-            self.total_bytes += len(found)
-            if not found:
-                self.feed_eof()
-        return found
 
     async def _wait(self, func_name: str) -> None:
         piece = await self.source.read()
@@ -139,4 +119,4 @@ def source_of(backstop: Backstop, response: ClientResponse) -> Source:
     content = response.content
     if isinstance(content, Replaced) and not content.total_bytes:
         return content.source
-    return Live(backstop, response)
+    return Live(backstop, response, inf)

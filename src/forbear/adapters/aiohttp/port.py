@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,18 @@ from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
 from ...engine.bodies import innermost, rest_of
-from ...engine.calls import call_of, sent_request, with_story
+from ...engine.calls import call_after_first, call_of, note_success, sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
+from ...engine.driver import watched
 from ...engine.errors import ConsumedBody, DeadlineCut
-from ...engine.reading import DRAIN_BYTES, DRAIN_SECONDS, ENDLESS, LATE, WHOLE, note_prefetch
+from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
 from .errors import classify, idle_since, is_full, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ...engine.reading import Source as Bytes
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
+    from .bodies import Live as AiohttpLive
     from .guard import Guard
 
     Lines = Sequence[tuple[str, str]]
@@ -64,8 +67,6 @@ class AiohttpPort:
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.prefetch = settings.prefetch
-        self.watches_bodies = settings.watches_bodies
         self.backstop = Backstop()
         settings.limits.hold_at_most(MOST_TASKS)
 
@@ -85,11 +86,11 @@ class AiohttpPort:
         request, hop, last = source[0], None, LAST_HOP.get()
         if last is not None:
             LAST_HOP.set(None)
-            port, timer, found, error = last
+            port, timer, left = last
             if port is self and timer is request._timer:
-                if error is not None:
-                    raise error
-                hop = found
+                if isinstance(left, Exception):
+                    raise left
+                hop = left
         body = None if type(request.body) in PLAIN else request.body
         outgoing = outgoing_for(self, source, request, body, started_at, context, setting, hop)
         if outgoing.deadline_at <= started_at:
@@ -101,11 +102,9 @@ class AiohttpPort:
     def guard_of(self, request: ClientRequest, body: aiohttp.Payload, hop: Hop | None) -> Guard:
         from .guard import Guard
 
-        if isinstance(body, Guard):  # of a forbear above us
-            return body
-        guard: Guard | None = None if hop is None else hop.guard
-        if guard is not None and guard.payload is body:
-            return guard
+        guard = body if hop is None else hop.guard
+        if isinstance(guard, Guard) and body in (guard, guard.payload):
+            return guard  # of a forbear above us, or of the last hop
         return Guard(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
@@ -114,8 +113,9 @@ class AiohttpPort:
     def view_of(self, source: Source) -> AiohttpRequest:
         (request, handler), names = source, self.settings.key_names
         url = request.url
-        origin = origin_of_url(url)
-        view = AiohttpRequest(request.method, origin, request.headers, names, url, request)
+        view = AiohttpRequest(
+            request.method, origin_of_url(url), request.headers, names, url, request
+        )
         view.handler = handler
         return view
 
@@ -155,43 +155,34 @@ class AiohttpPort:
         if call.history:
             request.update_expect_continue()  # its future serves one response only
         handler = call.request.handler  # type: ignore[attr-defined]
-        return await self.send_once(request, handler, call.outgoing, call)
+        try:
+            response = call.live = await self.send_in_time(request, handler, call.outgoing)
+            return response
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(error.__cause__, ConsumedBody | DeadlineCut):
+                raise error.__cause__ from None
+            raise
 
-    async def send_once(
-        self, request: ClientRequest, handler: ClientHandlerType, outgoing: Outgoing | None,
-        call: Call | None = None,
-    ) -> ClientResponse:  # fmt: skip
+    async def send_in_time(
+        self, request: ClientRequest, handler: ClientHandlerType, outgoing: Outgoing | None
+    ) -> ClientResponse:
         """Send one attempt within its limits.
 
         Raises:
-            DeadlineCut: The deadline is over, and the library has not noticed.
+            DeadlineCut: The deadline is over.
         """
-        response = None
-        each = None if outgoing is None else outgoing.policy.attempt_timeout
-        try:
-            if outgoing is None or (outgoing.deadline_at == inf and each is None):
-                response = await handler(request)
-            else:
-                left = outgoing.deadline_at - self.clock.monotonic()
-                with self.backstop.after(left):
-                    with self.backstop.after(inf if each is None else each):
-                        response = await handler(request)
-                    if response is None:  # nobody knows whether anything was sent
-                        raise aiohttp.SocketTimeoutError(f"attempt_timeout, {each:g} s, was over")
-                if response is None:
-                    raise DeadlineCut
-            if call is not None:
-                call.live = response
-            return response
-        except aiohttp.ClientConnectionError as error:
-            if isinstance(error.__cause__, ConsumedBody):
-                raise self.consumed(call, error.__cause__) from None
-            if isinstance(error.__cause__, DeadlineCut):
-                raise DeadlineCut from None
-            raise
-        except BaseException:
-            await self.close_unused(response)
-            raise
+        left = each = inf
+        if outgoing is not None:
+            left = outgoing.deadline_at - self.clock.monotonic()
+            each = outgoing.policy.attempt_timeout or inf
+        if left == each == inf:
+            return await handler(request)
+        with self.backstop.after(min(left, each)):
+            return await handler(request)
+        if left <= each:
+            raise DeadlineCut
+        # Nobody knows whether anything was sent.
+        raise aiohttp.SocketTimeoutError(f"attempt_timeout, {each:g} s, was over")
 
     def consumed(self, call: object, error: Exception) -> Exception:
         return aiohttp.ClientConnectionError(f"The request cannot be resent: {error}.")
@@ -211,26 +202,45 @@ class AiohttpPort:
         content, length = response.content, response.content_length
         if content.is_eof():
             return WHOLE
-        if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
+        if policy is OFF or response.status in policy.statuses:
             return None
-        if length is None or length > self.prefetch or "Content-Encoding" in response.headers:
-            return None  # it may be more than the buffer holds
-        if response.content_type.startswith(ENDLESS):
+        if length is None or response.content_type.startswith(ENDLESS):
+            return None
+        # aiohttp stops reading where its buffer is full: of an encoded body nobody knows when.
+        room = min(self.settings.prefetch, content.get_read_buffer_limits()[1])
+        if length > room or "Content-Encoding" in response.headers:
             return None
         try:
             broken = content.exception()  # else it would be waited for
             if isinstance(broken, Exception):
                 return broken
-            left = deadline_at - self.clock.monotonic()
-            with self.backstop.after(min(DRAIN_SECONDS, left)):
+            with self.backstop.after(deadline_at - self.clock.monotonic()):
                 await content.wait_eof()
                 return WHOLE
-            return LATE if left > DRAIN_SECONDS else DeadlineCut()
+            return DeadlineCut()
         except Exception as error:
             from ...engine.frames import let_signals_through
 
             let_signals_through(error)
             return error
+
+    def accept_first(
+        self, source: Source, outgoing: Outgoing | None, started_at: float,
+        context: CallContext | None, response: ClientResponse,
+    ) -> None:  # fmt: skip
+        """End a call whose first response is below 300."""
+        begin = partial(call_after_first, self, source, outgoing, started_at, context)
+        request, settings = source[0], self.settings
+        if outgoing is None:
+            watched(self, request, response, begin)
+        else:
+            if outgoing.policy is not OFF:
+                watched(self, outgoing.request, response, begin)
+            self.bounded(response, outgoing, begin)
+        if not (settings.is_plain and settings.limits.shared.quiet):
+            origin = origin_of_url(request.url)
+            note_success(settings, request.method, origin, response.status, started_at)
+        setattr(response, SENDS, True)  # nothing else shows record_of that forbear sent it
 
     # After each attempt.
 
@@ -299,16 +309,21 @@ class AiohttpPort:
 
     # Bodies.
 
-    def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> Live:
+    def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> AiohttpLive:
         from .bodies import Live  # loaded with the first body that is read, or handed over open
 
         return Live(self.backstop, response, ends_at)
 
     def has_ended(self, response: ClientResponse) -> bool:
-        return has_ended(response)
+        content = response.content
+        if not content.is_eof():
+            return False
+        # An empty one may be a stream of events that ended too early.
+        return content.total_bytes > 0 or not begins_events(*self.head_of(response))
 
     def is_open(self, response: ClientResponse) -> bool:
-        return self.watches_bodies and response.status != 101 and not has_ended(response)
+        is_open = response.status != 101 and not self.has_ended(response)
+        return is_open and self.settings.watches_bodies
 
     def is_quick(self, call: Call, response: ClientResponse) -> bool:
         return call.prefetch_result is not LATE and not self.is_long(response)
@@ -317,12 +332,10 @@ class AiohttpPort:
         return max(response.content_length or 0, response.content.total_bytes) > DRAIN_BYTES
 
     def is_resumable(self, request: ClientRequest, response: ClientResponse) -> bool:
-        lines = request.headers.items()
-        return range_of(request.method, lines, response.status, response.raw_headers) is not None
+        return range_of(request, *self.head_of(response)) is not None
 
     def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
-        asked = sent_request(call)
-        return range_of(asked.method, asked.headers.items(), status, lines)
+        return range_of(sent_request(call), status, lines)
 
     def keeps(self, response: ClientResponse) -> bool:
         return False
@@ -364,9 +377,9 @@ class AiohttpPort:
         return response
 
     def source_of_rest(self, response: ClientResponse) -> Bytes:
-        from .bodies import Live
-
-        return Live(self.backstop, response, is_rest=True)
+        live = self.live(None, response)
+        live.response = response  # its finalizer would close the body
+        return live
 
     # The end.
 
@@ -376,29 +389,31 @@ class AiohttpPort:
             self.leave_hop(call)
 
     def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
-        return self.bounded(response, lambda: call, call.context)
+        outgoing: Outgoing | None = call.outgoing
+        return response if outgoing is None else self.bounded(response, outgoing, lambda: call)
 
     def bounded(
-        self, response: ClientResponse, begin: Callable[[], Call], context: CallContext | None
+        self, response: ClientResponse, outgoing: Outgoing, begin: Callable[[], Call]
     ) -> ClientResponse:
         """Let a body that is handed over end at ``forbear.deadline``."""
-        if context is None or not context.has_deadline() or has_ended(response):
+        if outgoing.reads_until == inf or self.has_ended(response):
             return response
-        from ...engine.refusals import body_is_late
-        from .bodies import Replaced, source_of
 
-        source, now = source_of(self.backstop, response), self.clock.monotonic()
-        live = innermost(source)
-        live.ends_at = SYSTEM_CLOCK.true_monotonic() + context.deadline_on(self.clock, now) - now
-        live.late = lambda: body_is_late(self, begin())
-        response.content = Replaced(response.content, source)
-        return response
+        def bound(source: Bytes) -> Bytes:
+            from ...engine.refusals import body_is_late
+
+            live, left = innermost(source), outgoing.reads_until - self.clock.monotonic()
+            live.ends_at = SYSTEM_CLOCK.true_monotonic() + left
+            live.late = lambda: body_is_late(self, begin())
+            return source
+
+        return self.surround(None, response, bound)
 
     def leave_hop(self, call: Call, error: Exception | None = None) -> None:
         """Leave to the next hop what this one has used, or the error that ended the call."""
         from ...engine.outgoing import Hop
 
-        LAST_HOP.set((self, call.request.original._timer, Hop(call), error))
+        LAST_HOP.set((self, call.request.original._timer, error or Hop(call)))
 
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)
@@ -428,17 +443,7 @@ class AiohttpPort:
         )
 
 
-def has_ended(response: ClientResponse) -> bool:
-    """Has all of a body come? An empty one may be a stream of events that ended too early."""
-    content = response.content
-    if not content.is_eof():
-        return False
-    return content.total_bytes > 0 or not begins_events(response.status, response.raw_headers)
-
-
-def range_of(
-    method: str, asked: Iterable[Line], status: int, lines: Sequence[Line]
-) -> Download | None:
+def range_of(request: ClientRequest, status: int, lines: Sequence[Line]) -> Download | None:
     """What of a body can be requested; not of an encoded one.
 
     aiohttp decodes while it reads, so the raw bytes that a range counts are not known.
@@ -447,4 +452,4 @@ def range_of(
         return None
     from ...core.headers.ranges import download_of  # loaded with the first that stays open
 
-    return download_of(method, asked, status, lines)
+    return download_of(request.method, request.headers.items(), status, lines)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from ...engine.outgoing import Hop
 
-    # The port and the timer of a call, what its last hop has left, and the error that ended it, if
-    # no redirect did.
-    Last = tuple[object, object, Hop, Exception | None]
+    # The port and the timer of a call, and what its last hop has left: of a redirect, or the error
+    # that ended it.
+    Last = tuple[object, object, Hop | Exception]
 
 # Types of bodies that can be replayed as they are; without a body that is b"".
 TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
