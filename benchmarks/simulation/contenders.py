@@ -18,7 +18,7 @@ from forbear.addons.pacing import Pacing
 from forbear.core.backoff import Exponential, Fixed
 from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
 from forbear.engine.settings import limits_of
-from forbear.limits.gate import MOST_TASKS, RetryGate
+from forbear.limits.gate import RetryGate
 from forbear.limits.limits import Limits
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def made(
     """Make limits of these parts, each process with its own."""
 
     def limits(random: Callable[[], float]) -> Limits:
-        shared = limits_of(
+        return limits_of(
             gate=RetryGate() if gate else None,
             budget=None if budget is None else budget(),
             breaker=None if breaker is None else breaker(),
@@ -62,8 +62,6 @@ def made(
             pacing=None if pacing is None else pacing(),
             random=random,
         )
-        shared.hold_at_most(MOST_TASKS)
-        return shared
 
     return limits
 

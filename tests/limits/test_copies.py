@@ -75,7 +75,7 @@ DEFAULTS = {  # as the documentation has them
     | {"minimum_calls": 20, "open_for": 0.5, "mode": "enforce"},
     Hedge: {"quantile": 0.95, "delay": None, "at_least": 0.02, "ratio": 0.05, "burst": 2}
     | {"learn_from": 50, "methods": {"GET", "HEAD", "OPTIONS"}, "keyed": False},
-    RetryGate: {"max_held": None, "scope": "origin"},
+    RetryGate: {"max_held": 1024, "scope": "origin"},
     ConcurrencyLimit: {"most": None, "adaptive": True, "least": 1, "start": 20}
     | {"scope": "credential", "max_waiting": None, "releases": None},
     Pacing: {"reserve": 0.1, "scope": "credential"},

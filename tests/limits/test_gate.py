@@ -265,7 +265,7 @@ def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time():
     assert gate.hold(HERE, 0, ready_at=0, until=0) is None
     assert gate.hold(HERE, 0, ready_at=0, until=1) is not None
     assert gate.hold(HERE, 0, ready_at=0, until=1) is None
-    assert RetryGate().hold(HERE, 0, ready_at=0, until=1, most=0) is None
+    assert RetryGate(max_held=0).hold(HERE, 0, ready_at=0, until=1) is None
 
 
 @pytest.mark.parametrize(("is_timeout", "expected"), [

@@ -32,7 +32,7 @@ from ..core.policy import DEFAULT_PATIENCE, RetryPolicy
 from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
 from ..engine.settings import limits_of
-from ..limits.gate import MOST_TASKS, RetryGate
+from ..limits.gate import RetryGate
 from . import BOLD, YELLOW, Page, add_policy_arguments, chosen, code_of, complain, spoken, teach
 
 ABOUT = (
@@ -365,7 +365,6 @@ def play_one(
 ) -> tuple[LoneCall, int]:
     """Play one call as engine/loop.py does; return what it did, and how many waits that took."""
     limits = limits_of(random, gate=RetryGate())
-    limits.hold_at_most(MOST_TASKS)
     call = Call(policy, REQUEST, limits, 0.0, policy.max_attempts)
     if policy.total_timeout is not None:
         call.deadline_at = policy.total_timeout

@@ -25,7 +25,7 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from ..core.call import CUT_BY_SENDER, PLUGIN_ERROR, STORY, Limit
-from ..core.checks import rebuilt, shown, suggesting
+from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
 from ..core.request import scope_of
@@ -81,7 +81,7 @@ FIRST_OF_QUEUE = 16
 TICK = 0.05  # seconds
 MOST_ORIGINS = 1024  # least recently used first out
 FADE = 600.0  # seconds after which an origin that has not failed again is forgotten
-MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
+MOST_HELD = 1024  # calls of one origin
 
 
 class RetryGate(Locked):
@@ -104,8 +104,7 @@ class RetryGate(Locked):
 
     Args:
         max_held: Most calls that are held for one server; further ones end at once with
-            ``origin-unhealthy``. None: 256 for threads, 1,024 for tasks. 0 holds none: retries are
-            sent only while the server is healthy.
+            ``origin-unhealthy``. 0 holds none: retries are sent only while the server is healthy.
         scope: What one health is kept of. "origin": each scheme://host:port; "transport": all
             together; or a function of the request (``forbear.core.request.Request``: ``method``,
             ``origin``, ``url``, ``header(name)``) that returns any text, for a host that serves
@@ -121,15 +120,10 @@ class RetryGate(Locked):
     """
 
     @suggesting
-    def __init__(self, *, max_held: int | None = None, scope: Scope = "origin") -> None:
-        if max_held is not None:
-            if isinstance(max_held, bool) or not isinstance(max_held, int):
-                raise TypeError(f"max_held must be a whole number or None, got {shown(max_held)}")
-            if max_held < 0:
-                raise ValueError(
-                    f"max_held must be at least 0, got {max_held}; 0 holds no call,"
-                    " None means 256 for threads and 1,024 for tasks"
-                )
+    def __init__(self, *, max_held: int = MOST_HELD, scope: Scope = "origin") -> None:
+        if isinstance(max_held, bool) or not isinstance(max_held, int):
+            raise TypeError(f"max_held must be a whole number, got {shown(max_held)}")
+        check_number("max_held", max_held, 0, "; 0 holds no call")
         if scope != "origin":
             from ..core.feature_checks import check_scope
 
@@ -256,7 +250,6 @@ class RetryGate(Locked):
         patience: float = inf,
         began_at: float = inf,
         latest_at: float = inf,
-        most: int = MOST_TASKS,
     ) -> Hold | None:
         """Put a failed call into the queue.
 
@@ -268,7 +261,6 @@ class RetryGate(Locked):
             patience: For how long the outage may have lasted, if the call began in it; seconds.
             began_at: When the call began. One that began before the outage has all its patience.
             latest_at: When its deadline or its key ends.
-            most: As ``max_held``, where that is None.
 
         Returns:
             None: it is refused, since the outage has lasted too long, the origin responds to others
@@ -289,7 +281,7 @@ class RetryGate(Locked):
                 health.queued_since = now
             if now - health.good_at < UP_FOR and self._is_crowded(health, now):
                 return None
-            if health.held >= (most if self.max_held is None else self.max_held):
+            if health.held >= self.max_held:
                 return None
             health.patience = until - ready_at
             hold = Hold(health, now, ready_at, until, latest_at)
@@ -454,17 +446,12 @@ class Observed:
 
 
 class GateLimit(Limit):
-    """Lets a gate observe the attempts of one transport, and hold its calls.
-
-    Attributes:
-        most_held: Calls that are held for one origin, unless the gate says another number.
-    """
+    """Lets a gate observe the attempts of one transport, and hold its calls."""
 
     sees_untouched = True
 
     def __init__(self, gate: RetryGate) -> None:
         self.shared = self.gate = gate
-        self.most_held = MOST_THREADS
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Note that a call begins."""
@@ -560,7 +547,7 @@ class GateLimit(Limit):
         ready_at = now + delay
         hold = call.hold = gate.hold(
             key, now, ready_at=ready_at, until=ready_at + left, patience=patience,
-            began_at=call.started_at, latest_at=until, most=self.most_held,
+            began_at=call.started_at, latest_at=until,
         )  # fmt: skip
         if hold is None:
             return refusal

@@ -44,24 +44,14 @@ class Limits(Limit):
         listed = self.listed = tuple(listed)
         own = next((one.own_random for one in listed if one.own_random is not None), random)
         self.random: Callable[[], float] = system_random if own is None else own
-        self._admitting, self._closing, self._probing, self._moving = (
-            [one for one in listed if getattr(type(one), step) is not getattr(Limit, step)]
-            for step in ("admit", "closed", "wants_probe", "fail_over")
-        )
-        self.moves_calls = bool(self._moving)
-        self._counting = [one for one in listed if one.counts_calls]
-        self.counts_calls = bool(self._counting)
+        self.moves_calls = any(type(one).fail_over is not Limit.fail_over for one in listed)
+        self.counts_calls = any(one.counts_calls for one in listed)
         self.counts_attempts = any(one.counts_attempts for one in listed)
         self.reads_quotas = any(one.reads_quotas for one in listed)
         self._gate = next((one for one in listed if isinstance(one, GateLimit)), None)
         self.gate: RetryGate | None = None if self._gate is None else self._gate.gate
         noted = self._noted = [one.shared for one in listed if one.shared is not SILENCE]
         self.shared: Quiet = self if len(noted) > 1 else (noted or [SILENCE])[0]
-
-    def hold_at_most(self, calls: int) -> None:
-        """Hold so many calls of one origin, unless the gate says another number."""
-        if self._gate is not None:
-            self._gate.most_held = calls
 
     @property
     def quiet(self) -> bool:
@@ -72,7 +62,7 @@ class Limits(Limit):
         return True
 
     def count_call(self) -> None:
-        for limit in self._counting:
+        for limit in self.listed:
             limit.count_call()
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:
@@ -83,16 +73,16 @@ class Limits(Limit):
     # What one limit asks of all.
 
     def closed(self, call: Call, origin: str, now: float) -> float:
-        return max((one.closed(call, origin, now) for one in self._closing), default=0.0)
+        return max((one.closed(call, origin, now) for one in self.listed), default=0.0)
 
     def wants_probe(self, call: Call, now: float) -> bool:
-        return any(one.wants_probe(call, now) for one in self._probing)
+        return any(one.wants_probe(call, now) for one in self.listed)
 
     def can_fail_over(self, call: Call) -> bool:
-        return any(one.can_fail_over(call) for one in self._moving)
+        return any(one.can_fail_over(call) for one in self.listed)
 
     def fail_over(self, call: Call, now: float) -> float:
-        moving = next(one for one in self._moving if one.can_fail_over(call))
+        moving = next(one for one in self.listed if one.can_fail_over(call))
         return moving.fail_over(call, now)
 
     # The steps of a call.
@@ -112,7 +102,7 @@ class Limits(Limit):
         waits_for: Limit | None = None
         is_admitted = False
         try:
-            for limit in self._admitting:
+            for limit in self.listed:
                 wait = limit.admit(call, now)
                 if wait != 0:
                     waits_for = limit
@@ -121,7 +111,7 @@ class Limits(Limit):
             return 0.0
         finally:
             if not is_admitted:  # while it waits, others may have what it took from other limits
-                for limit in self._admitting:
+                for limit in self.listed:
                     if limit is not waits_for:  # there it keeps its place
                         limit.leave(call, now)
 

@@ -19,7 +19,6 @@ from ...engine.driver import watched
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
-from ...limits.gate import MOST_TASKS
 from .errors import classify, idle_since, is_full, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
@@ -68,7 +67,6 @@ class AiohttpPort:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.backstop = Backstop()
-        settings.limits.hold_at_most(MOST_TASKS)
 
     # A call begins.
 

@@ -10,7 +10,6 @@ from ...engine.alarms import Backstop
 from ...engine.clock import BACKSTOP
 from ...engine.errors import DeadlineCut
 from ...engine.reading import DRAIN_BYTES
-from ...limits.gate import MOST_TASKS
 from .port import ASYNC, HttpxPort, Library
 from .reading import PIECE, LiveBody
 
@@ -91,7 +90,6 @@ class AsyncHttpxPort(HttpxPort):
     def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
         super().__init__(settings, library, inner)
         self.backstop = Backstop()  # pyright: ignore
-        settings.limits.hold_at_most(MOST_TASKS)
 
     async def close_idle(self, call: Call) -> None:
         import anyio
