@@ -94,7 +94,7 @@ IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it
 # returns a response whose body will do so.
 IN_FLIGHT = "in flight"
 QUOTAS = "quotas"  # in the head of the last response, if they are paced by
-HINT_LINES = "hint lines"  # header lines of the response, if one may be a hint
+UNUSED_HINT = "unused hint"  # why the Retry-After of the last response set no delay, if so
 FLAGGED = "flagged"  # by an add-on, whatever the status: True as a failure, False as final
 BODY_HINT = "body hint"  # what the body of the last response asks for
 INSPECTED = "inspected"  # the last response was already, while another attempt was in flight

@@ -46,17 +46,6 @@ NEVER = {
 }
 
 
-class Plain(dict[int, Failure]):
-    """Failures of responses that say nothing but their status, made once for each."""
-
-    def __missing__(self, status: int) -> Failure:
-        failure = self[status] = Failure(FailureKind.STATUS, Phase.ANSWERED, status)
-        return failure
-
-
-PLAIN = Plain()
-
-
 def decide(call: Call, failure: Failure, now: float) -> Verdict:
     """Judge the failure of the attempt that was sent last. None: accept what came."""
     policy, request = call.policy, call.request
@@ -181,8 +170,6 @@ def answered(
     body_hint: Hint | None = None,
 ) -> Failure:
     """Make the failure of a response of 400 or above, or of one that ``retry_if`` flags.
-
-    One that has no lines and is not flagged has ``PLAIN[status]``.
 
     Args:
         policy: Its ``hints`` and ``hinted_statuses`` are read.

@@ -14,14 +14,14 @@ from ..core.call import (
     BODY_HINT,
     CUT_BY_SENDER,
     FLAGGED,
-    HINT_LINES,
     IS_REUSED,
     QUOTAS,
     RECORD,
+    UNUSED_HINT,
     Story,
 )
-from ..core.decide import PLAIN, answered, is_failure
-from ..core.headers.hints import READ_BYTES, READ_TEXT, joined
+from ..core.decide import answered, is_failure
+from ..core.headers.hints import joined, why_unused
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Phase, Reason
 
 if TYPE_CHECKING:
@@ -98,17 +98,10 @@ def classify_response(port: Port[Response], call: Call, response: Response) -> F
     if status < 400 and not call.notes.get(FLAGGED) and call.body_error is None:
         call.status = status
         return None
-    known = known_lines(lines)
-    failure = classify_status(port, call, status, known, port.story_of(response))
+    failure = classify_status(port, call, status, lines, port.story_of(response))
     if failure is not None and any(name.lower() in COOKIES for name, _ in lines):
         port.keep_cookies(call, response)
     return failure
-
-
-def known_lines(lines: Lines) -> Lines:
-    """The header lines, none if no decision reads any of them."""
-    names = {name.lower() for name, _ in lines}
-    return () if READ_TEXT.isdisjoint(names) and READ_BYTES.isdisjoint(names) else lines
 
 
 def classify_status(
@@ -116,12 +109,9 @@ def classify_status(
 ) -> Failure | None:
     """Make the failure of a response; None: it is good.
 
-    ``lines`` are its header lines, none if no decision reads any of them; ``story`` is what an
-    inner forbear has attached to it.
+    ``lines`` are its header lines; ``story`` is what an inner forbear has attached to it.
     """
     call.status = status
-    if lines:
-        call.notes[HINT_LINES] = lines
     result, hint = call.notes.get(FLAGGED), call.notes.get(BODY_HINT)
     if result is False:
         call.barred = Reason.CALLER_SAID_NO
@@ -131,11 +121,8 @@ def classify_status(
         call.barred = Reason.NESTED_CALL
     if status < 400 and not result:
         return broken_body(port, call)
-    if lines or result or hint is not None:
-        now = port.settings.clock.time
-        failure = answered(call.policy, status, lines, now, bool(result), hint)
-    else:
-        failure = PLAIN[status]
+    failure = answered(call.policy, status, lines, port.settings.clock.time, bool(result), hint)
+    call.notes[UNUSED_HINT] = why_unused(lines, failure.hint)
     if call.body_error is not None and not is_failure(call.policy, call.request, failure):
         return broken_body(port, call)
     return failure

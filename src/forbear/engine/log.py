@@ -11,8 +11,7 @@ from importlib import import_module
 from logging import DEBUG, INFO, WARNING, getLogger
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import HINT_LINES
-from ..core.headers.hints import why_unused
+from ..core.call import UNUSED_HINT
 from ..core.outcome import Reason
 
 if TYPE_CHECKING:
@@ -71,24 +70,23 @@ class Events:
         level = INFO if call.origin == call.sent_to else WARNING
         if self._log is not None or self._are_wanted(level, call):
             self.log().retried(call, failure, verdict, now)
-        self._check_hint(call, failure, now)
+        self._check_hint(call, now)
 
     def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
         """An attempt failed, and was the last one."""
         if self._are_wanted(WARNING, call):
             self.log().gave_up(call, failure, stop, now)
-        self._check_hint(call, failure, now)
+        self._check_hint(call, now)
 
     def refused(self, call: Call, now: float) -> None:
         """An attempt was not sent: the breaker or a cooldown forbids it."""
         if self._are_wanted(WARNING, call):
             self.log().refused(call, now)
 
-    def _check_hint(self, call: Call, failure: Failure, now: float) -> None:
+    def _check_hint(self, call: Call, now: float) -> None:
         """Emit if the failed response had a Retry-After that did not set the delay."""
-        lines = call.notes.pop(HINT_LINES, ())
-        if lines and call.policy.hints == "obey":
-            too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
-            why = "over_cap" if too_long else why_unused(lines, failure.hint)
-            if why is not None and self._are_wanted(WARNING, call):
-                self.log().hint_ignored(call, why, now)
+        why = call.notes.pop(UNUSED_HINT, None)
+        if call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG:
+            why = "over_cap"
+        if why and call.policy.hints == "obey" and self._are_wanted(WARNING, call):
+            self.log().hint_ignored(call, why, now)

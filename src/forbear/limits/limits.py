@@ -44,6 +44,7 @@ class Limits(Limit):
         listed = self.listed = tuple(listed)
         own = next((one.own_random for one in listed if one.own_random is not None), random)
         self.random: Callable[[], float] = system_random if own is None else own
+        self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
         self.moves_calls = any(type(one).fail_over is not Limit.fail_over for one in listed)
         self.counts_calls = any(one.counts_calls for one in listed)
         self.counts_attempts = any(one.counts_attempts for one in listed)
@@ -102,7 +103,7 @@ class Limits(Limit):
         waits_for: Limit | None = None
         is_admitted = False
         try:
-            for limit in self.listed:
+            for limit in self._admitting:
                 wait = limit.admit(call, now)
                 if wait != 0:
                     waits_for = limit
@@ -111,7 +112,7 @@ class Limits(Limit):
             return 0.0
         finally:
             if not is_admitted:  # while it waits, others may have what it took from other limits
-                for limit in self.listed:
+                for limit in self._admitting:
                     if limit is not waits_for:  # there it keeps its place
                         limit.leave(call, now)
 

@@ -24,7 +24,7 @@ from ...core.outcome import Phase
 from ...engine.calls import begin_call, ended, note_first_attempt, with_story
 from ...engine.current import CURRENT
 from ...engine.driver import discard
-from ...engine.errors import classify_error, classify_status, known_lines
+from ...engine.errors import classify_error, classify_status
 from ...engine.loop import drive, settle
 from ...engine.outgoing import Outgoing
 from ...engine.prepare import policy_and_deadline
@@ -202,7 +202,7 @@ class Retry(util.Retry):
             return super(Retry, after).increment(*outcome)
         call = self._open_call() or self._first_call(method, url, _pool)
         if error is None:
-            lines = known_lines(list(response.headers.items()))
+            lines = list(response.headers.items())
             failure = classify_status(port, call, response.status, lines, None)
         else:
             failure = classify_error(port, call, error)

@@ -57,7 +57,6 @@ def read_response(
     """Return the hint of ``read_hint``, and whether the response is a stored one, which the same
     key would return again.
 
-    A response without any of the names in ``READ_TEXT`` gives ``(NO_HINT, False)``.
     """
     lines = headers if isinstance(headers, (list, tuple)) else list(headers)  # Clock reads again
     names = _FIELDS if status >= 400 else _REDIRECT_FIELDS if status >= 300 else _SUCCESS_FIELDS
@@ -183,10 +182,8 @@ QUOTA_FIELDS = frozenset((
 ))  # fmt: skip
 
 # The lower-case names of all headers that a decision reads.
-READ_TEXT = frozenset({name for name, _ in _SOURCES}.union(_ADVICE, QUOTA_FIELDS, (_REPLAYED,)))
-READ_BYTES = frozenset(name.encode() for name in READ_TEXT)
 
-_FIELDS = Names(READ_TEXT)
+_FIELDS = Names((*(name for name, _ in _SOURCES), *_ADVICE, *QUOTA_FIELDS, _REPLAYED))
 _REDIRECT_FIELDS = Names(("retry-after", _REPLAYED))
 _SUCCESS_FIELDS = Names((_REPLAYED,))
 _RETRY_AFTER = Names(("retry-after",))
