@@ -15,7 +15,6 @@ except ImportError:
 from .adapters.aiohttp.errors import classify
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
-from .core.checks import suggesting
 from .engine.calls import call_after_first, call_of, cancelled
 from .engine.current import CURRENT
 from .engine.loop import run
@@ -173,7 +172,6 @@ class RetryMiddleware:
         return f"<{type(self).__module__}.{type(self).__name__} {self._limits!r}>"
 
 
-@suggesting
 def wrap(
     session: aiohttp.ClientSession,
     policy: RetryPolicy | None = None,

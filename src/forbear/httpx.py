@@ -19,7 +19,6 @@ except ImportError:
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.port import Library
-from .core.checks import suggesting
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -109,7 +108,6 @@ class AsyncRetryTransport(transports.AsyncRetrying, transports.Retrying, httpx.A
         ) -> None: ...
 
 
-@suggesting
 def wrap(
     client: AnyClient,
     policy: RetryPolicy | None = None,

@@ -21,7 +21,7 @@ from urllib3.util import Retry
 from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.requests import RequestsPort
-from .core.checks import shown, suggesting
+from .core.checks import shown
 from .engine.settings import DEFAULT_POLICY, Settings, options_of_client
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -185,7 +185,6 @@ class RetryAdapter(BaseAdapter):
         return f"<{type(self).__module__}.{type(self).__name__} {limits!r} over {inner}>"
 
 
-@suggesting
 def mount(
     session: AnySession, policy: RetryPolicy | None = None, **options: Unpack[Options[Predicate]]
 ) -> AnySession:

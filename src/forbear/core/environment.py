@@ -12,7 +12,7 @@ from os import environ
 
 from .backoff import Exponential, Fixed
 from .checks import shown
-from .migration import PEERS
+from .migration import place_of, rule_of
 from .outcome import RETRYABLE_KINDS, FailureKind
 from .policy import RetryPolicy
 
@@ -60,14 +60,9 @@ def policy_from(prefix: str) -> RetryPolicy:
 def unknown(prefix: str, name: str) -> str:
     """Return what is wrong with a variable that is no field, and which one to write."""
     word = name.removeprefix(prefix).lower()
-    place, rule = PEERS.get(word, ("", ""))
-    field = place.partition(".")[0]
-    near = [field] if field in FORMS else get_close_matches(word, FORMS, 1, 0.7)
-    text = f"{name} is no field of a policy"
-    if not near:
-        return f"{text}: write {prefix} and one of {', '.join(map(str.upper, FORMS))}"
-    text += f": write {prefix}{near[0].upper()}"
-    return f"{text} ({rule.format(word)})" if rule and field in FORMS else text
+    near = get_close_matches(place_of(word).partition(".")[0], FORMS, 1, 0.7)
+    instead = near[0].upper() if near else f" and one of {', '.join(map(str.upper, FORMS))}"
+    return f"{name} is no field of a policy: write {prefix}{instead}{rule_of(word)}"
 
 
 def preset(text: str) -> RetryPolicy:

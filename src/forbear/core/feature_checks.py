@@ -5,7 +5,7 @@ Each message says what was given, and the code to write instead.
 
 from __future__ import annotations
 
-from .checks import shown, tool
+from .checks import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def check_made(option: str, value: object, code: str) -> None:
 
 def check_no_class(option: str, value: object) -> None:
     if isinstance(value, type):
-        code = tool("migration").code_of_class(value)
-        raise TypeError(f"{option} was given the class {value.__name__}: write {option}={code}")
+        code = f"{option}={value.__name__}(…)"
+        raise TypeError(f"{option} was given the class {value.__name__}: write {code}")
 
 
 def check_has(option: str, value: object, methods: Iterable[str]) -> None:

@@ -16,7 +16,6 @@ from math import inf
 
 from .backoff import Exponential, Fixed
 from .checks import check_duration, shown
-from .migration import Doubling
 from .outcome import IDEMPOTENT_METHODS, TIMEOUT_STATUSES
 
 TYPE_CHECKING = False
@@ -148,7 +147,7 @@ def about_time(policy: RetryPolicy, slo: float, attempt: float) -> list[str]:
     return found
 
 
-EXACT = (Exponential, Fixed, Doubling)  # longest where the random number is largest
+EXACT = (Exponential, Fixed)  # longest where the random number is largest
 # Random numbers that a schedule of the user's own is tried with; random.random() is below 1.
 PROBES = (0.0, 0.25, 0.5, 0.75, 1.0 - 2.0**-53)
 PHASES = 4  # of an attempt, each of which may take attempt_timeout: pool, connect, write, read

@@ -17,14 +17,10 @@ OF_CLIENTS = frozenset(
 
 def wrong_inner(inner: object, name: str, base: str, wrapper: str) -> str:
     """Say what a transport takes, and what to write; no ``base``: it is of the other library."""
-    other = "httpx2" if name == "httpx" else "httpx"
-    if not base:
-        return (
-            f"{wrapper} of forbear.{name} takes a transport of {name}, got {type(inner).__name__}"
-            f" of {other}; use forbear.{other}.{wrapper}"
-        )
     hint = ""
-    if callable(getattr(inner, "handle_request", None)):
+    if not base:
+        hint = f"; use forbear.{'httpx2' if name == 'httpx' else 'httpx'}.{wrapper}"
+    elif callable(getattr(inner, "handle_request", None)):
         hint = f"; it is a synchronous one: use forbear.{name}.RetryTransport"
     elif callable(getattr(inner, "handle_async_request", None)):
         hint = f"; it is an asynchronous one: use forbear.{name}.AsyncRetryTransport"
@@ -32,7 +28,7 @@ def wrong_inner(inner: object, name: str, base: str, wrapper: str) -> str:
         hint = f"; to keep a client's own settings use forbear.{name}.wrap(client)"
     elif isinstance(inner, RetryPolicy):
         hint = f": write {wrapper}(policy={inner!r})"
-    return f"{wrapper} takes an {name}.{base}, got {shown(inner)}{hint}"
+    return f"{wrapper} takes an {name}.{base or 'transport'}, got {shown(inner)}{hint}"
 
 
 def missing_attribute(transport: object, library: str, method: str, name: str) -> AttributeError:
@@ -40,19 +36,16 @@ def missing_attribute(transport: object, library: str, method: str, name: str) -
     # An AttributeError, so that hasattr() still shows which flavour a transport has.
     message = f"{type(transport).__name__!r} object has no attribute {name!r}"
     if name in OF_CLIENTS:
-        ours, theirs = ("", "Async") if method == "handle_request" else ("Async", "")
-        message += (
-            f": it is for {library}.{ours}Client; write"
-            f" {library}.{theirs}Client(transport=forbear.{library}.{theirs}RetryTransport())"
-        )
+        theirs = "Async" if method == "handle_request" else ""
+        ours = f"forbear.{library}.{theirs}RetryTransport()"
+        message += f": write {library}.{theirs}Client(transport={ours})"
     return AttributeError(message, name=name, obj=transport)
 
 
 def warn_of_retries(inner: object, retries: int, wrapper: str) -> None:
     warn(
-        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts"
-        " would multiply. forbear retries failed connections by itself, with a delay and under its"
-        " limits."
+        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0, because"
+        " attempts would multiply; forbear retries failed connections by itself"
     )
 
 
