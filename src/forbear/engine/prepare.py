@@ -17,51 +17,66 @@ from ..core.checks import shown
 from ..core.headers.fields import as_text
 from ..core.policy import RetryPolicy
 from . import current
+from .calls import call_of
 from .outgoing import Hop, Outgoing
 from .settings import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ..core.call import Call
     from .context import CallContext
     from .guards import Readings
-    from .port import Copying, Sent, Source, Url
+    from .port import Copying, Port, Sent, Source, Url
     from .settings import Lines, Settings
 
 
-def lines_of_call(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines:
-    """Return what add-ons give the request of a call; a redirect to its own origin keeps that."""
-    view, now = port.view_of(source), port.settings.clock.time()
-    lines = [line for give in port.settings.first_lines for line in give(view, now)]
-    if hop is not None and hop.origin == view.origin:
-        kept = dict(hop.lines)
-        lines = [(name, kept.get(name, value)) for name, value in lines]
-    return lines
-
-
-def lines_of_attempt(
-    settings: Settings,
+def outgoing_for(
+    port: Port[Any],
+    source: object,
+    request: Any,
+    body: object,
+    started_at: float,
     context: CallContext | None,
-    attempt: int,
-    deadline_at: float,
-    headers: Iterable[str | bytes],
-) -> Lines:
-    """Return headers of the next attempt alone; one that the caller has written stays."""
-    sender = None if context is None else context.sender
-    lines = [line for give in settings.attempt_lines for line in give(sender, attempt)]
-    if sender is not None and deadline_at != inf:
-        lines += sender.lines(deadline_at - settings.clock.monotonic())
-    written = {as_text(name).lower() for name in headers} if lines else set()
-    return [line for line in lines if line[0].lower() not in written]
+    setting: object,
+    hop: Hop | None,
+) -> Outgoing:
+    """Make what is sent in place of a request: a copy, if anything in it is changed.
 
+    ``body`` is the request's, None if it can be resent as it is; ``setting`` is its own: a
+    RetryPolicy, a mapping of its fields, False or None; ``hop`` is what the hop before has left,
+    None if this is not a redirect.
 
-def next_lines(settings: Settings, call: Call) -> Lines:
-    """Return headers that only the next attempt carries."""
-    if call.policy is OFF:
-        return []
-    attempt, written = call.attempts + 1 if call.history else 1, call.request.original.headers
-    return lines_of_attempt(settings, call.context, attempt, call.deadline_at, written)
+    Raises:
+        The library's DeadlineExceeded: nothing is sent.
+        TypeError: The request's setting is none.
+    """
+    settings = port.settings
+    if context is not None or current.everywhere is not None:
+        context = current.with_everywhere(context)
+    policy, deadline_at, reads_until = policy_and_ends(settings, context, setting, started_at)
+    if hop is not None:
+        deadline_at = min(hop.deadline_at, deadline_at)
+    guard: Readings | None = None
+    lines: Lines = []
+    if policy is not OFF:
+        if body is not None:
+            guard = port.guard_of(request, body, hop)
+        if settings.first_lines:
+            lines = lines_of_call(port, source, hop)
+    if lines or guard is not None:
+        request = port.copied(request, lines or None)
+    if guard is not None:
+        setattr(request, port.body_name, guard.outgoing)
+    outgoing = Outgoing(request, request, policy, deadline_at, guard, lines, hop, reads_until)
+    limit(port, outgoing)
+    if context is not None and context.sender is not None:
+        add_own_lines(port, outgoing, context, 1)
+    if deadline_at <= started_at:
+        from .refusals import too_late
+
+        raise too_late(port, call_of(port, source, outgoing, started_at, context))
+    return outgoing
 
 
 def policy_of(settings: Settings, context: CallContext | None, setting: Any) -> RetryPolicy:
@@ -85,72 +100,53 @@ def policy_of(settings: Settings, context: CallContext | None, setting: Any) -> 
     )
 
 
-def policy_and_deadline(
+def policy_and_ends(
     settings: Settings, context: CallContext | None, setting: object, started_at: float
-) -> tuple[RetryPolicy, float]:
-    """Return the policy and the deadline of a call."""
-    policy = settings.policy
+) -> tuple[RetryPolicy, float, float]:
+    """Return the policy of a call, its deadline, and that of the blocks, both maybe infinite."""
+    policy, reads_until = settings.policy, inf
     if setting is not None or context is not None:
         policy = policy_of(settings, context, setting)
+    if context is not None:
+        reads_until = context.deadline_on(settings.clock, started_at)
     total = policy.total_timeout
-    deadline_at = inf if total is None else started_at + total
-    if context is not None:
-        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
-    return policy, deadline_at
+    return policy, min(reads_until, inf if total is None else started_at + total), reads_until
 
 
-def outgoing_for(
-    port: Copying[Source, Sent, Url],
-    source: Source,
-    request: Sent,
-    body: object,
-    started_at: float,
-    context: CallContext | None,
-    setting: object,
-    hop: Hop | None,
-) -> Outgoing:
-    """Make what is sent in place of a request: a copy, if anything in it is changed.
+def lines_of_call(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines:
+    """Return what add-ons give the request of a call; a redirect to its own origin keeps that."""
+    view, now = port.view_of(source), port.settings.clock.time()
+    lines = [line for give in port.settings.first_lines for line in give(view, now)]
+    if hop is not None and hop.origin == view.origin:
+        kept = dict(hop.lines)
+        lines = [(name, kept.get(name, value)) for name, value in lines]
+    return lines
 
-    ``body`` is the request's, None if it can be resent as it is; ``setting`` is its own: a
-    RetryPolicy, a mapping of its fields, False or None; ``hop`` is what the hop before has left,
-    None if this is not a redirect.
-    """
-    settings = port.settings
-    if context is not None or current.everywhere is not None:
-        context = current.with_everywhere(context)
-    policy, deadline_at = policy_and_deadline(settings, context, setting, started_at)
-    if hop is not None:
-        deadline_at = min(hop.deadline_at, deadline_at)
-    guard: Readings | None = None
+
+def limit(port: Copying[Source, Sent, Url], outgoing: Outgoing) -> None:
+    """Let what is sent, and its body, know their limits, if there are any."""
+    if outgoing.deadline_at == inf and outgoing.policy.attempt_timeout is None:
+        return
+    if outgoing.guard is not None:
+        outgoing.guard.clock = port.settings.clock
+        outgoing.guard.deadline_at = outgoing.deadline_at
+    port.bound(outgoing)
+
+
+def add_own_lines(
+    port: Copying[Source, Sent, Url], outgoing: Outgoing, context: CallContext | None, attempt: int
+) -> None:
+    """Let an attempt carry headers of its own; one that the caller has written stays."""
+    settings, sender = port.settings, None if context is None else context.sender
     lines: Lines = []
-    if policy is not OFF:
-        if body is not None:
-            guard = port.guard_of(request, body, hop)
-        if settings.first_lines:
-            lines = lines_of_call(port, source, hop)
-    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-    if lines or guard is not None:
-        request = port.copied(request, lines or None)
-    outgoing = Outgoing(request, policy, deadline_at, guard, lines, hop)
-    if guard is not None:
-        setattr(request, port.body_name, guard.outgoing)
-        if is_bounded:
-            limit(settings, guard, deadline_at)
-    if is_bounded:
-        port.bound(outgoing)
-    if context is not None:
-        outgoing.reads_until = context.deadline_on(settings.clock, started_at)
-        if context.sender is not None and policy is not OFF:
-            lines = lines_of_attempt(settings, context, 1, deadline_at, request.headers)
-            if lines:
-                outgoing.own_names = [name for name, _ in lines]
-                outgoing.request = port.copied(request, lines)
-    return outgoing
-
-
-def limit(settings: Settings, guard: Readings, deadline_at: float) -> None:
-    """Let the guard send no part of its body after the deadline."""
-    guard.clock, guard.deadline_at = settings.clock, deadline_at
+    if outgoing.policy is not OFF:
+        lines = [line for give in settings.attempt_lines for line in give(sender, attempt)]
+        if sender is not None and outgoing.deadline_at != inf:
+            lines += sender.lines(outgoing.deadline_at - settings.clock.monotonic())
+    written = {as_text(name).lower() for name in outgoing.pristine.headers}
+    lines = [line for line in lines if line[0].lower() not in written]
+    outgoing.own_names = [name for name, _ in lines]
+    outgoing.request = port.copied(outgoing.pristine, lines)
 
 
 def outgoing_of(port: Copying[Source, Sent, Url], call: Call) -> Outgoing:
@@ -158,63 +154,21 @@ def outgoing_of(port: Copying[Source, Sent, Url], call: Call) -> Outgoing:
     outgoing: Outgoing | None = call.outgoing
     if outgoing is None:
         copy = port.copied(call.request.original)
-        outgoing = call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
+        outgoing = call.outgoing = Outgoing(copy, copy, call.policy, call.deadline_at)
     return outgoing
 
 
 def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     """Return the request to send now: to the call's origin, with this attempt's headers."""
-    settings = port.settings
-    outgoing: Outgoing | None = call.outgoing
-    original: Sent = call.request.original
-    prepared_for = call.notes.get(PREPARED_FOR)
-    if outgoing is not None and prepared_for == call.origin:
-        prepared: Sent = outgoing.request
-        return prepared
-    if outgoing is not None and outgoing.cookie is not None:
-        outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, ())
-        headers: Any = outgoing.request.headers
-        call.request.headers = headers
-        headers["Cookie"] = outgoing.cookie
-        if not outgoing.cookie:
-            del headers["Cookie"]
-        outgoing.cookie = None
-    if call.origin == (prepared_for or call.sent_to):
-        if settings.sends_alike and call.context is None:
-            return original if outgoing is None else outgoing.request
-    else:
-        outgoing = outgoing_of(port, call)
-        outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
+    outgoing, prepared_for = outgoing_of(port, call), call.notes.get(PREPARED_FOR)
+    if prepared_for != call.origin:
+        if call.origin != (prepared_for or call.sent_to):
+            outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
+        attempt = call.attempts + 1 if call.history else 1
+        add_own_lines(port, outgoing, call.context, attempt)
         call.request.headers = outgoing.request.headers
-    lines = next_lines(settings, call)
-    if lines or call.awaits_hook:  # on a fresh copy
-        outgoing = outgoing_of(port, call)
-        outgoing.own_names = [name for name, _ in lines]
-        outgoing.request = port.copied(outgoing.pristine, lines)
-        call.request.headers = outgoing.request.headers
-    elif outgoing is not None:
-        outgoing.request = outgoing.pristine
-    return original if outgoing is None else outgoing.request
-
-
-def renewed_cookies(line: str, before: str, after: str, *, merges: bool) -> str:
-    """Return the Cookie header of a retry: what the jar gives now, and what is the caller's own.
-
-    Args:
-        line: The header so far; "" for none.
-        before: What the jar gave; "" for nothing.
-        after: What it gives.
-        merges: The client adds the jar's cookies to a header that the caller wrote. Else that goes
-            out as it is, and a line in which the jar's cookies are not to be found is one.
-    """
-    written, old, new = (line.split("; ") if line else [] for line in (line, before, after))
-    own = [pair for pair in written if pair not in old]
-    if merges:
-        names = {pair.partition("=")[0] for pair in own}
-        new = [pair for pair in new if pair.partition("=")[0] not in names]
-    elif own and not (old and set(old) <= set(written)):
-        return line
-    return "; ".join(own + new)
+    request: Sent = outgoing.request
+    return request
 
 
 def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:
@@ -227,15 +181,41 @@ def aimed(port: Copying[Source, Sent, Url], request: Sent, origin: str) -> Sent:
     return port.copied(request, [("Host", port.host_of(url))] if named else None, url)
 
 
+def renew_cookies(
+    port: Copying[Source, Sent, Url], call: Call, before: str, after: str, *, merges: bool = False
+) -> None:
+    """Let a retry carry the cookies that the client's jar gives now, and the caller's own.
+
+    Args:
+        port: The port.
+        call: A failed response of its has changed the jar.
+        before: What the jar gave; "" for nothing.
+        after: What it gives.
+        merges: The client adds the jar's cookies to a header that the caller wrote. Else that goes
+            out as it is, and a line in which the jar's cookies are not to be found is one.
+    """
+    outgoing = outgoing_of(port, call)
+    line = as_text(outgoing.pristine.headers.get("Cookie", ""))
+    written, old, new = (line.split("; ") if line else [] for line in (line, before, after))
+    own = [pair for pair in written if pair not in old]
+    if merges:
+        names = {pair.partition("=")[0] for pair in own}
+        new = [pair for pair in new if pair.partition("=")[0] not in names]
+    elif own and not (old and set(old) <= set(written)):
+        return
+    outgoing.pristine = port.copied(outgoing.pristine, ())
+    headers = outgoing.pristine.headers
+    headers.pop("Cookie", None)
+    if own or new:
+        headers["Cookie"] = "; ".join(own + new)
+
+
 def request_rest(
     port: Copying[Source, Sent, Url], call: Call, lines: Sequence[tuple[str, str]]
 ) -> None:
     """Let a call send its request with these lines, under the limits that hold for it."""
     outgoing = call.outgoing = copy(outgoing_of(port, call))
-    request = outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, lines)
+    outgoing.request = outgoing.pristine = port.copied(outgoing.pristine, lines)
     outgoing.deadline_at, outgoing.timeouts = call.deadline_at, None
-    call.request.headers = request.headers
-    if call.deadline_at != inf or call.policy.attempt_timeout is not None:
-        port.bound(outgoing)
-        if outgoing.guard is not None:
-            limit(port.settings, outgoing.guard, call.deadline_at)
+    call.request.headers = outgoing.request.headers
+    limit(port, outgoing)

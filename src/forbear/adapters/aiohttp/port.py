@@ -13,7 +13,7 @@ from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.alarms import Backstop
 from ...engine.bodies import innermost, rest_of
-from ...engine.calls import call_after_first, call_of, note_success, sent_request, with_story
+from ...engine.calls import call_after_first, note_success, sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.driver import watched
 from ...engine.errors import ConsumedBody, DeadlineCut
@@ -90,12 +90,7 @@ class AiohttpPort:
                     raise left
                 hop = left
         body = None if type(request.body) in PLAIN else request.body
-        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, hop)
-        if outgoing.deadline_at <= started_at:
-            from ...engine.refusals import too_late
-
-            raise too_late(self, call_of(self, source, outgoing, started_at, context))
-        return outgoing
+        return outgoing_for(self, source, request, body, started_at, context, setting, hop)
 
     def guard_of(self, request: ClientRequest, body: aiohttp.Payload, hop: Hop | None) -> Guard:
         from .guard import Guard
@@ -263,11 +258,9 @@ class AiohttpPort:
         jar.update_cookies_from_headers(response.headers.getall("Set-Cookie"), response.url)
         after = cookie_for(original.url, jar)
         if before != after:
-            from ...engine.prepare import outgoing_of, renewed_cookies
+            from ...engine.prepare import renew_cookies
 
-            outgoing = outgoing_of(self, call)
-            sent = outgoing.pristine.headers.get("Cookie", "")
-            outgoing.cookie = renewed_cookies(sent, before, after, merges=True)
+            renew_cookies(self, call, before, after, merges=True)
 
     def is_inside(self, error: Exception, cause: BaseException) -> bool:
         return error is cause or error.__cause__ is cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...engine.prepare import outgoing_of, renewed_cookies
+from ...engine.prepare import renew_cookies
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -25,9 +25,7 @@ def keep_cookies(port: HttpxPort, cookies: Any, call: Call, response: Response) 
     cookies.extract_cookies(response)
     after = cookie_for(port, original, cookies)
     if before != after:
-        outgoing = outgoing_of(port, call)
-        sent = outgoing.pristine.headers.get("Cookie", "")
-        outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
+        renew_cookies(port, call, before, after)
 
 
 def cookie_for(port: HttpxPort, original: Any, cookies: Any) -> str:

@@ -162,14 +162,7 @@ class HttpxPort:
 
             if not wants_guard(body):
                 body = None  # type: ignore[assignment]
-        outgoing = self.outgoing_for(
-            self, request, request, body, started_at, context, setting, hop
-        )
-        if outgoing.deadline_at <= started_at:
-            from ...engine.refusals import too_late
-
-            raise too_late(self, call_of(self, request, outgoing, started_at, context))
-        return outgoing
+        return self.outgoing_for(self, request, request, body, started_at, context, setting, hop)
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
         from .guard import guard_of

@@ -200,10 +200,6 @@ class Urllib3Port(Port[AnyResponse]):
         outgoing = self.outgoing_for(
             self, source, request, body, started_at, context, setting, None
         )
-        if outgoing.deadline_at <= started_at:
-            from ...engine.refusals import too_late
-
-            raise too_late(self, call_of(self, source, outgoing, started_at, context))
         view.guard = outgoing.guard
         return view, outgoing
 

@@ -10,7 +10,6 @@ from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout
 
-from ...core.headers.fields import as_text
 from .port import Urllib3Port
 from .request import Urllib3Request, origin_at, viewed
 
@@ -89,11 +88,9 @@ class RequestsPort(Urllib3Port[requests.Response]):
         extract_cookies_to_jar(jar, view.original, response.raw)
         after = get_cookie_header(jar, fresh) or ""
         if before != after:
-            from ...engine.prepare import outgoing_of, renewed_cookies
+            from ...engine.prepare import renew_cookies
 
-            outgoing = outgoing_of(self, call)
-            sent = as_text(outgoing.pristine.headers.get("Cookie", ""))
-            outgoing.cookie = renewed_cookies(sent, before, after, merges=False)
+            renew_cookies(self, call, before, after)
 
     def loads(self, call: Call, response: requests.Response) -> bool:
         return super().loads(call, response) and not response.is_redirect

@@ -27,7 +27,7 @@ from ...engine.driver import discard
 from ...engine.errors import classify_error, classify_status
 from ...engine.loop import drive, settle
 from ...engine.outgoing import Outgoing
-from ...engine.prepare import policy_and_deadline
+from ...engine.prepare import policy_and_ends
 from ...engine.settings import DEFAULT_POLICY, Settings
 from ...errors import CircuitOpenError, DeadlineExceeded
 from .pool import PoolPort
@@ -261,11 +261,11 @@ class Retry(util.Retry):
         now, setting = settings.clock.monotonic(), None
         if self.total != settings.policy.max_attempts - 1:
             setting = {"max_attempts": int(self.total or 0) + 1}
-        policy, deadline_at = policy_and_deadline(settings, context, setting, now)
+        policy, deadline_at, _ = policy_and_ends(settings, context, setting, now)
         policy = policy.replace(methods=policy.methods - KEYED)
         # urllib3 passes "get" as the user wrote it.
         request = Urllib3Request((method or "").upper(), origin_at(url, pool), {}, target=url)
-        outgoing = Outgoing(request, policy, deadline_at)
+        outgoing = Outgoing(request, request, policy, deadline_at)
         return note_first_attempt(begin_call(settings, request, now, context, outgoing))
 
     def _end(self, call: Call) -> None:
