@@ -112,21 +112,6 @@ def note_success(
         settings.events.log().succeeded_at_once(method, origin, status, now - started_at)
 
 
-def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
-    """Return the request to send now: the client's own, unless something in it is changed."""
-    if (
-        call.outgoing is None
-        and call.origin == call.sent_to
-        and port.settings.sends_alike
-        and call.context is None
-    ):
-        original: Sent = call.request.original
-        return original
-    from .prepare import next_request
-
-    return next_request(port, call)
-
-
 def sent_request(call: Call) -> Any:
     """The request that was sent last."""
     return call.request.original if call.outgoing is None else call.outgoing.request

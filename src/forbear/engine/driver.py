@@ -8,13 +8,12 @@ is written once, here. The functions take the port; those of a synchronous one n
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.call import IN_FLIGHT, IS_REUSED, KEPT, STORY, Story
 from ..core.outcome import Reason
 from .bodies import read_briefly
 from .calls import (
-    next_request,
     sent_request,
     wants_status_error,
     with_story,
@@ -75,6 +74,20 @@ async def send(port: Port[Response], call: Call) -> Response:
     if call.prefetch_result is None:
         response = call.live = await port.received(call, response)
     return response
+
+
+def next_request(port: Port[Response], call: Call) -> Any:
+    """Return the request to send now: the client's own, unless something in it is changed."""
+    if (
+        call.outgoing is None
+        and call.origin == call.sent_to
+        and port.settings.sends_alike
+        and call.context is None
+    ):
+        return call.request.original
+    from .prepare import next_request
+
+    return next_request(port, call)
 
 
 async def run_hook(port: Port[Response], call: Call) -> None:
