@@ -25,23 +25,30 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
-    from .addons.breaker import CircuitBreaker
-    from .addons.budget import RetryBudget
-    from .addons.concurrency import ConcurrencyLimit
-    from .addons.event_streams import EventStreams
-    from .addons.hedge import Hedge
-    from .addons.options import Options
-    from .addons.origins import Origins
-    from .addons.pacing import Pacing
-    from .core.backoff import Exponential, Fixed
-    from .core.headers.hints import read_hint
-    from .core.outcome import FailureKind, Reason
-    from .core.policy import RetryPolicy
-    from .core.record import AttemptRecord, CallRecord, record_of
-    from .engine.blocks import deadline, override
-    from .errors import CircuitOpenError, DeadlineExceeded, ForbearError
-    from .idempotency import IdempotencyKeys
-    from .limits.gate import RetryGate
+    from .addons.breaker import CircuitBreaker as CircuitBreaker
+    from .addons.budget import RetryBudget as RetryBudget
+    from .addons.concurrency import ConcurrencyLimit as ConcurrencyLimit
+    from .addons.event_streams import EventStreams as EventStreams
+    from .addons.hedge import Hedge as Hedge
+    from .addons.options import Options as Options
+    from .addons.origins import Origins as Origins
+    from .addons.pacing import Pacing as Pacing
+    from .core.backoff import Exponential as Exponential
+    from .core.backoff import Fixed as Fixed
+    from .core.headers.hints import read_hint as read_hint
+    from .core.outcome import FailureKind as FailureKind
+    from .core.outcome import Reason as Reason
+    from .core.policy import RetryPolicy as RetryPolicy
+    from .core.record import AttemptRecord as AttemptRecord
+    from .core.record import CallRecord as CallRecord
+    from .core.record import record_of as record_of
+    from .engine.blocks import deadline as deadline
+    from .engine.blocks import override as override
+    from .errors import CircuitOpenError as CircuitOpenError
+    from .errors import DeadlineExceeded as DeadlineExceeded
+    from .errors import ForbearError as ForbearError
+    from .idempotency import IdempotencyKeys as IdempotencyKeys
+    from .limits.gate import RetryGate as RetryGate
 
 _PLACES = {
     name: module
@@ -73,32 +80,8 @@ _MODULES = (
     "requests", "strategies", "testing", "urllib3", "wsgi",
 )  # fmt: skip
 
-__all__ = [
-    "AttemptRecord",
-    "CallRecord",
-    "CircuitBreaker",
-    "CircuitOpenError",
-    "ConcurrencyLimit",
-    "DeadlineExceeded",
-    "EventStreams",
-    "Exponential",
-    "FailureKind",
-    "Fixed",
-    "ForbearError",
-    "Hedge",
-    "IdempotencyKeys",
-    "Options",
-    "Origins",
-    "Pacing",
-    "Reason",
-    "RetryBudget",
-    "RetryGate",
-    "RetryPolicy",
-    "deadline",
-    "override",
-    "read_hint",
-    "record_of",
-]
+if not TYPE_CHECKING:  # which takes what is imported above as itself
+    __all__ = [*sorted(_PLACES)]
 
 
 def __getattr__(name: str) -> object:
@@ -118,4 +101,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_PLACES})
