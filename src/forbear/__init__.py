@@ -81,7 +81,7 @@ _MODULES = (
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # which takes what is imported above as itself
-    __all__ = [*sorted(_PLACES)]
+    __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> object:
