@@ -242,17 +242,6 @@ class Settings:
             or bool(self.first_lines)
         )
 
-    def load(self, adapter: str) -> None:
-        """Load the parts of an adapter's package that only some options need.
-
-        Not in the middle of a call, where an import may wait for a lock or find the interpreter
-        half shut down.
-        """
-        if self.special or not self.sends_alike or self.limits.moves_calls:
-            import_module("forbear.engine.prepare")
-        if self.judges or self.inspectors_of(self.policy):
-            import_module(f"{adapter}.bodies")
-
     def inspectors_of(self, policy: RetryPolicy) -> list[Any]:
         """The inspectors under a policy."""
         return [addon(BODY_HINTS).inspect] if policy.vendors else self.inspectors

@@ -34,7 +34,6 @@ class Limits(Limit):
         listed: The limits, in the order in which they are asked.
         gate: The gate among them.
         counts_calls: One of them wants ``count_call`` for each call that asks nothing else.
-        moves_calls: One of them may send a call to another origin.
         shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
     """
 
@@ -45,7 +44,6 @@ class Limits(Limit):
         own = next((one.own_random for one in listed if one.own_random is not None), random)
         self.random: Callable[[], float] = system_random if own is None else own
         self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
-        self.moves_calls = any(type(one).fail_over is not Limit.fail_over for one in listed)
         self.counts_calls = any(one.counts_calls for one in listed)
         self.counts_attempts = any(one.counts_attempts for one in listed)
         self.reads_quotas = any(one.reads_quotas for one in listed)

@@ -62,7 +62,6 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:  # fmt: skip
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0])
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded

@@ -100,7 +100,6 @@ class HttpxPort:
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0])
         self.reads_quotas = settings.limits.reads_quotas
         self.special, self.is_plain = settings.special, settings.is_plain
         self.shared = settings.limits.shared

@@ -104,7 +104,6 @@ class Urllib3Port(Port[AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        settings.load(__name__.rpartition(".")[0])
         self.clock = settings.clock  # pyright: ignore
         self.circuit_open_error = circuit_open_error  # pyright: ignore
         self.deadline_exceeded = deadline_exceeded  # pyright: ignore
