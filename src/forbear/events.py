@@ -9,11 +9,10 @@ from .addons.breaker import CircuitTransition
 from .addons.hedge import Hedged
 from .addons.interfaces import BudgetExhausted
 from .addons.resume import Resumption
+from .telemetry.ends import CallEnded, CallOutcome
 from .telemetry.events import (
     AttemptDelayed,
     AttemptFailed,
-    CallEnded,
-    CallOutcome,
     FailedOver,
     GaveUp,
     Released,

@@ -52,18 +52,18 @@ def test_the_story_of_a_call() -> None:
 def test_kinds_of_attempts() -> None:
     """First, retry, to another origin; and after a body broke all is resuming."""
     call = a_call()
-    assert kind_of(call, 0, HERE) == "first"
+    assert kind_of(call, 0) == "first"
     call.note(answer(503), 0.0, 0.0, "backoff")
-    assert kind_of(call, 1, HERE) == "retry"
-    assert kind_of(call, 1, THERE) == "failover"
+    assert kind_of(call, 1) == "retry"
     call.origin = THERE
     call.sending(1.0)
+    assert kind_of(call, 1) == "failover"
     call.accept(1.0)
     assert call.history[1].origin == THERE
     call.history.pop()  # of the response that was accepted
     call.note(RESET, 2.0, 0.0, "backoff")
     call.notes[Rest] = Rest("resume", 1, True, False, False, lambda status, lines: True)
-    assert [kind_of(call, place, THERE) for place in range(3)] == [None, None, "resume"]
+    assert [kind_of(call, place) for place in range(3)] == [None, None, "resume"]
 
 
 def test_a_story_is_final_if_more_must_not_be_added() -> None:

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from forbear.core.outcome import FailureKind, Phase
-from forbear.telemetry import assets
-from forbear.telemetry import rows as events
+from forbear.telemetry import assets, metrics
 from forbear.telemetry.metrics import METRICS
 
 # Failure: reason of a retry; then the result of the attempt where nothing was sent, and where the
@@ -36,22 +35,23 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
     for kind in kinds:
         reason, unsent, sent = REASONS[kind.name.lower()]
         phases = (Phase.UNSENT, Phase.SENT, Phase.ANSWERED)
-        failures = [SimpleNamespace(failure=kind, phase=phase) for phase in phases]
-        found = [events.retry_reason(failure) for failure in failures]
+        failures = [SimpleNamespace(status=None, failure=kind, phase=phase) for phase in phases]
+        found = [metrics.retry_reason(failure) for failure in failures]
         reasons = ("connect_timeout", "read_timeout") if reason is None else (reason, reason)
         assert found == [*reasons, "body"], kind
-        results = [events.result_of(None, kind, phase) for phase in (Phase.UNSENT, Phase.SENT)]
+        results = [metrics.result_of(failure) for failure in failures[:2]]
         assert results == [unsent, sent], kind
 
 
 def test_every_status_has_a_result_and_a_reason() -> None:
     results = {101: "2xx", 200: "2xx", 304: "3xx", 404: "4xx", 429: "429", 503: "5xx", 999: "5xx"}
-    assert {status: events.result_of(status, None, None) for status in results} == results
-    assert events.result_of(None, None, None) == "cancelled"
+    ended = {status: SimpleNamespace(status=status, failure=None) for status in (*results, None)}
+    found = {status: metrics.result_of(event) for status, event in ended.items()}
+    assert found == {**results, None: "cancelled"}
     # Below 400 only ``retry_if`` takes an answer for a failure.
     for status, reason in ((200, "user"), (408, "408"), (503, "503"), (409, "status_other")):
         event = SimpleNamespace(failure=FailureKind.STATUS, status=status)
-        assert events.retry_reason(event) == reason
+        assert metrics.retry_reason(event) == reason
 
 
 def test_who_chose_a_wait() -> None:
@@ -61,7 +61,7 @@ def test_who_chose_a_wait() -> None:
         "ratelimit": "rate_limit_reset", "x-rate-limit-reset": "rate_limit_reset",
         "anthropic-ratelimit-tokens-reset": "rate_limit_reset",
     }.items():  # fmt: skip
-        assert events.source_of(delay_source) == source
+        assert metrics.source_of(SimpleNamespace(delay_source=delay_source)) == source
 
 
 def names_in(expression: str) -> set[str]:

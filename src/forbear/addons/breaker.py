@@ -41,7 +41,7 @@ from ..limits.scopes import delayed_so_far, note_delay
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Literal
+    from typing import Literal
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
@@ -587,7 +587,7 @@ class BreakerLimit(Limit):
 
     def _emit(self, call: Call, edge: Transition | None) -> None:
         if edge is not None and self.events is not None:
-            self.events.emit("circuit_transition", call, edge)
+            self.events.emit("circuit_transition", call, **edge._asdict())
 
 
 def limits(breaker: CircuitBreaker, random: Callable[[], float]) -> list[Limit]:
@@ -607,32 +607,20 @@ class CircuitTransition(NamedTuple):
     name: str = "circuit_transition"
 
 
-def rows() -> list[Row[..., Any]]:
+def rows() -> list[Row]:
     """The row of its event."""
     from ..core.record import in_seconds
     from ..telemetry.rows import Row
 
-    def build(client: str, call: Call, edge: Transition) -> CircuitTransition:
-        return CircuitTransition(
-            client=client, origin=edge.origin, from_state=edge.from_state.value,
-            to_state=edge.to_state.value, failures=edge.failures, failure_rate=edge.failure_rate,
-            open_for=edge.open_for,
-        )  # fmt: skip
-
     def sentence(event: CircuitTransition) -> str:
-        text = f"circuit of {event.origin}: {event.from_state} to {event.to_state}"
+        text = f"circuit {event.from_state} to {event.to_state}"
         if event.open_for is not None:
             text += f" for {in_seconds(event.open_for)}"
         if event.failure_rate is not None:
             return f"{text}, {event.failure_rate:.0%} of the calls in the window failed"
         return f"{text}, {event.failures} failures in a row" if event.failures else text
 
-    return [
-        Row(
-            "circuit_transition", WARNING, build, sentence,
-            renamed={"failure_rate": "failure_ratio"},
-            counts={"forbear.circuit.transitions": {}},
-            level_of=lambda event: WARNING if event.to_state == OPEN else INFO,
-            counts_refusals=True,
-        ),
-    ]  # fmt: skip
+    def level(event: CircuitTransition, call: Call) -> int:
+        return WARNING if event.to_state == OPEN else INFO
+
+    return [Row(CircuitTransition, WARNING, sentence, level_of=level)]

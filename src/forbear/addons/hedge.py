@@ -660,9 +660,10 @@ class HedgedCall:
         """Emit how the hedge ended; ``loser`` is the attempt that did not decide."""
         call, is_sent = self.call, hedge.is_under_way
         after = (hedge.sent_at if is_sent else self.now()) - call.sent_at
-        log = self.port.settings.events.log()
-        facts = outcome, hedge.origin, after, loser, kind if is_sent else None, self.refusal
-        log.emit_by_name("hedged", call, *facts)
+        self.port.settings.events.emit(
+            "hedged", call, outcome=outcome, origin=hedge.origin, after=after, last=loser,
+            kind=kind if is_sent else None, reason=self.refusal,
+        )  # fmt: skip
 
 
 def child_of(call: Call) -> Call:
@@ -754,43 +755,13 @@ class Hedged(NamedTuple):
     name: str = "hedged"
 
 
-def rows() -> list[Row[..., Any]]:
+def rows() -> list[Row]:
     """The row of its event."""
     from ..core.record import in_seconds
-    from ..telemetry.rows import Row, number_of, result_of
-
-    def build(
-        client: str, call: Call, outcome: str, origin: str, after: float, loser: Attempt | None,
-        kind: str | None, reason: str | None,
-    ) -> Hedged:  # fmt: skip
-        """``loser`` is the one of two attempts that did not decide."""
-        failure = loser and loser.failure
-        return Hedged(
-            client=client, method=call.request.method, origin=origin, outcome=outcome,
-            reason=reason, after=after, kind=kind, status=loser and loser.status,
-            error=failure and failure.error, failure=failure and failure.kind,
-            phase=failure and failure.phase, request_id=number_of(call),
-        )  # fmt: skip
+    from ..telemetry.rows import Row
 
     def sentence(event: Hedged) -> str:
         why = "" if event.reason is None else f" ({event.reason})"
-        after = f"a second attempt after {in_seconds(event.after)}, {event.outcome}"
-        return f"{event.method} {event.origin}: {after}{why}"
+        return f"a second attempt after {in_seconds(event.after)}, {event.outcome}{why}"
 
-    def result(event: Hedged) -> str | None:
-        return None if event.reason else result_of(event.status, event.failure, event.phase)
-
-    return [
-        Row(
-            "hedged", DEBUG, build, sentence,
-            counts={  # as refused, or as sent
-                "forbear.hedges.refused": {},
-                "forbear.hedges": {"result": lambda e: e.outcome if e.reason is None else None},
-                "forbear.attempts": {"result": result},
-            },
-            span=("", lambda e: {
-                "forbear.hedge": e.outcome,
-                "forbear.hedged_after": None if e.reason else e.after,
-            }),
-        ),
-    ]  # fmt: skip
+    return [Row(Hedged, DEBUG, sentence)]

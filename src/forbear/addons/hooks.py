@@ -26,7 +26,7 @@ def check(function: object) -> object:
 def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
     """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
     call.stop = GiveUp(Reason.HOOK_FAILED)
-    port.settings.events.refused(call, port.settings.clock.monotonic())
+    port.settings.events.emit("gave_up", call, port.settings.clock.monotonic())
     with_story(port, call, error)
 
 

@@ -161,7 +161,8 @@ def note_exhausted(refused: set[str], call: Call, scope: str, budget: object, no
         refused.add(scope)
         ours: Any = budget if isinstance(budget, Locked) else None
         facts = ("default", "local", None) if ours is None else ours.in_force(scope, now)
-        call.notes[LATER] = "budget_exhausted", scope, facts
+        given = dict(zip(("budget", "scope", "tokens"), facts, strict=True))
+        call.notes[LATER] = {"budget_exhausted": given}
 
 
 def readings_of(budget: object, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
@@ -181,17 +182,11 @@ class BudgetExhausted(NamedTuple):
     name: str = "budget_exhausted"
 
 
-def rows() -> list[Row[..., Any]]:
+def rows() -> list[Row]:
     """The row of the event that a budget, or a strategy for lack of one, refuses retries."""
     from ..telemetry.rows import Row
 
-    def build(
-        client: str, call: Call, budget: str, scope: str, tokens: float | None
-    ) -> BudgetExhausted:
-        return BudgetExhausted(client, call.request.origin, budget, scope, tokens)
-
     def sentence(event: BudgetExhausted) -> str:
-        whose = f"{event.origin}: the retry budget {event.budget} ({event.scope})"
-        return f"{whose} is used up; retries are refused"
+        return f"the retry budget {event.budget} ({event.scope}) is used up; retries are refused"
 
-    return [Row("budget_exhausted", WARNING, build, sentence)]
+    return [Row(BudgetExhausted, WARNING, sentence)]

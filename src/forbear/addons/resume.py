@@ -292,7 +292,8 @@ class Resumable:
         what = self._what
         assert what is not None
         at = what.first + self._requested_at
-        self._port.settings.events.emit("resume", self._call, at, what.complete, result)
+        given = {"offset": at, "total": what.complete, "result": result}
+        self._port.settings.events.emit("resume", self._call, **given)
 
     def is_short(self) -> bool:
         """Does a body that has ended lack bytes that its parts have declared?
@@ -520,19 +521,12 @@ class Resumption(NamedTuple):
     name: str = "resume"
 
 
-def rows() -> list[Row[..., Any]]:
+def rows() -> list[Row]:
     """The row of its event."""
-    from ..telemetry.rows import Row, number_of
-
-    def build(client: str, call: Call, offset: int, total: int | None, result: str) -> Resumption:
-        return Resumption(
-            client=client, method=call.request.method, origin=call.request.origin, offset=offset,
-            total=total, result=result, request_id=number_of(call),
-        )  # fmt: skip
+    from ..telemetry.rows import Row
 
     def sentence(event: Resumption) -> str:
         of = "" if event.total is None else f" of {event.total}"
-        text = f"download {event.result} from byte {event.offset}{of}"
-        return f"{event.method} {event.origin}: {text}"
+        return f"download {event.result} from byte {event.offset}{of}"
 
-    return [Row("resume", INFO, build, sentence, counts={"forbear.resumes": {}})]
+    return [Row(Resumption, INFO, sentence)]

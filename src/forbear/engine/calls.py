@@ -123,7 +123,9 @@ def sent_request(call: Call) -> Any:
 def not_retried(settings: Settings, call: Call, status: int) -> None:
     """Log at DEBUG that this status of 400 or above is not retried."""
     if logger.isEnabledFor(DEBUG) and call.policy is not OFF:
-        settings.events.log().not_retried(call.request.method, call.sent_to, status)
+        method, origin, reason = call.request.method, call.sent_to, Reason.STATUS_NOT_RETRIED.value
+        facts = {"method": method, "origin": origin, "status": status, "reason": reason}
+        settings.events.log().line("status_not_retried", **facts)
 
 
 def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
@@ -133,7 +135,8 @@ def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
 
         nested = outer_loop(call.request.header_lines())
         if nested is not None:
-            settings.events.log().nested(*nested)
+            header, hint = nested
+            settings.events.log().line("nested_retry", once=header, header=header, hint=hint)
     note_at_sender(call, reason)
 
 

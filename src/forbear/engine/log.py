@@ -11,24 +11,25 @@ from importlib import import_module
 from logging import DEBUG, INFO, WARNING, getLogger
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import UNUSED_HINT
+from ..core.call import LATER, UNUSED_HINT
 from ..core.outcome import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..core.call import Call
-    from ..core.outcome import Failure, GiveUp, SendAgain
 
     # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
     Listener = Callable[[Any], object]
 
 logger = getLogger("forbear")
-# Of the rows of the table in telemetry/rows.py that are emitted from elsewhere, if not WARNING.
+# Of events, if not WARNING.
 LEVELS = {
+    "attempt_failed": DEBUG,
     "attempt_delayed": DEBUG,
     "released": INFO,
     "resume": INFO,
+    "retry_scheduled": INFO,
     "succeeded_after_retry": INFO,
 }
 
@@ -57,36 +58,22 @@ class Events:
             self._log = module.EventLog(self._client, self._listeners)
         return self._log
 
-    def emit(self, name: str, call: Call, *facts: object) -> None:
-        """Emit an event that a row of the table builds from a call and what is given besides."""
-        if self._are_wanted(LEVELS.get(name, WARNING), call):
-            self.log().emit_by_name(name, call, *facts)
+    def emit(self, name: str, call: Call, now: float = 0.0, **given: object) -> None:
+        """Emit an event of a call, if it is wanted; ``given`` are fields that the call lacks."""
+        level = LEVELS.get(name, WARNING)
+        if self._listeners or call.listeners or logger.isEnabledFor(level):
+            self.log().emit(name, call, now, **given)
 
-    def _are_wanted(self, level: int, call: Call) -> bool:
-        return bool(self._listeners or call.listeners) or logger.isEnabledFor(level)
-
-    def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
-        """An attempt failed, and another one follows."""
-        level = INFO if call.origin == call.sent_to else WARNING
-        if self._log is not None or self._are_wanted(level, call):
-            self.log().retried(call, failure, verdict, now)
-        self._check_hint(call, now)
-
-    def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
-        """An attempt failed, and was the last one."""
-        if self._are_wanted(WARNING, call):
-            self.log().gave_up(call, failure, stop, now)
-        self._check_hint(call, now)
-
-    def refused(self, call: Call, now: float) -> None:
-        """An attempt was not sent: the breaker or a cooldown forbids it."""
-        if self._are_wanted(WARNING, call):
-            self.log().refused(call, now)
-
-    def _check_hint(self, call: Call, now: float) -> None:
-        """Emit if the failed response had a Retry-After that did not set the delay."""
+    def failed(self, call: Call, now: float) -> None:
+        """An attempt failed; another one follows, unless ``call.stop`` says why not."""
+        self.emit("attempt_failed", call, now)
+        for name, given in call.notes.pop(LATER, {}).items():
+            self.emit(name, call, now, **given)
+        self.emit("retry_scheduled" if call.stop is None else "gave_up", call, now)
+        if call.stop is None and call.origin != call.sent_to:
+            self.emit("failover", call, origin=call.sent_to)
         why = call.notes.pop(UNUSED_HINT, None)
         if call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG:
             why = "over_cap"
-        if why and call.policy.hints == "obey" and self._are_wanted(WARNING, call):
-            self.log().hint_ignored(call, why, now)
+        if why and call.policy.hints == "obey":
+            self.emit("retry_after_ignored", call, now, origin=call.sent_to, why=why)

@@ -81,10 +81,10 @@ def admit(call: Call, port: CommonPort) -> float | None:
         raise refusal(port, call, refused) from call.last_error
     # Not emitted for first attempts: while a circuit is open, every call would emit one.
     if call.origin != planned and call.history:
-        settings.events.emit("failover", call, planned, None)
+        settings.events.emit("failover", call, origin=planned, last=None)
     if delay == 0 and DELAYED_BY in call.notes:
         for limit, seconds in call.notes.pop(DELAYED_BY):
-            settings.events.emit("attempt_delayed", call, limit, seconds, now)
+            settings.events.emit("attempt_delayed", call, now, limit=limit, delay=seconds)
     return delay
 
 
@@ -96,7 +96,7 @@ def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: b
     seconds = max(0.0, now - hold.ready_at)
     call.add_to_story("held", seconds)
     call.add_wait(seconds)
-    settings.events.emit("released", call, hold.cause, seconds, now)
+    settings.events.emit("released", call, now, cause=hold.cause.value, held=seconds)
 
 
 def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None:
@@ -123,7 +123,7 @@ def end_held(call: Call, port: Port[Response]) -> Response | None:
     if call.stop is None:  # the transport was closed
         return None
     notify_outer_loops(settings, call, call.stop.reason)
-    settings.events.refused(call, settings.clock.monotonic())
+    settings.events.emit("gave_up", call, settings.clock.monotonic())
     kept: Response | None = call.notes.pop(KEPT, None)
     return kept
 
@@ -256,14 +256,14 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
                 call.notes[PREPARED_FOR] = ""
             if call.last_error is not None:
                 drop_frames(call.last_error)
-            settings.events.retried(call, failure, verdict, now)
+            settings.events.failed(call, now)
             return delay
         if verdict is not None or failure.status is None:
             call.note_last(failure, verdict, now)
             if type(verdict) is GiveUp:
                 notify_outer_loops(settings, call, verdict.reason)
                 if call.policy is not OFF:
-                    settings.events.gave_up(call, failure, verdict, now)
+                    settings.events.failed(call, now)
             return None
         call.status = failure.status  # of a response that the policy accepts
         not_retried(settings, call, failure.status)

@@ -38,7 +38,7 @@ def refusal(port: CommonPort, call: Call, refused: RetryRefused) -> Exception:
     call.stop = GiveUp(refused.reason, seconds)
     note_at_sender(call, refused.reason)
     if call.policy is not OFF:
-        settings.events.refused(call, settings.clock.monotonic())
+        settings.events.emit("gave_up", call, settings.clock.monotonic())
     if refused.reason is Reason.DEADLINE:
         message = "the next attempt would begin after the deadline"
         return deadline_error(port, call, message, seconds)
@@ -88,7 +88,7 @@ def body_broke(port: Classifier, call: Call, error: Exception, kind: FailureKind
     if call.stop is None:
         failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
         note_break(call, failure, Reason.RESPONSE_DELIVERED, now)
-        settings.events.refused(call, now)
+        settings.events.emit("gave_up", call, now)
     with_story(port, call, error)
 
 

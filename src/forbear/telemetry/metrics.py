@@ -1,7 +1,6 @@
 """Metrics: their table, and a listener that counts.
 
-All code that counts follows ``METRICS``. Which events add to which metric is in the table of
-rows.py.
+All code that counts follows ``METRICS``.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from ..core.checks import check_bool
-from ..core.outcome import Reason
+from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from ..limits import Locked
 from ..limits.health import Cause
-from .events import CallOutcome
-from .rows import REASONS, RETRIED_STATUSES, TABLE, host_of, success
+from .ends import CallOutcome, success
+from .rows import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..events import CallEnded, Event
     from ..limits.gate import RetryGate
-    from .event_log import Gauges
+    from .event_log import EventLog
 
     Series = Callable[[float], object]
     Count = tuple[Series, str]  # what counts, and the field of the event that it adds; "": 1
@@ -40,9 +39,66 @@ HOSTS = {"host": "origin", "from_endpoint": "origin", "to_endpoint": "to_origin"
 
 # RFC 9110 section 9.3, and PATCH (RFC 5789).
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
+RETRIED_STATUSES = ("408", "425", "429", "500", "502", "503", "504")
+# Why a retry was scheduled, by its failure; after any other the response was not HTTP.
+REASONS = {
+    FailureKind.DNS: "connect",
+    FailureKind.REFUSED: "connect",
+    FailureKind.TLS: "connect",
+    FailureKind.PROXY: "connect",
+    FailureKind.RESET: "reset",
+    FailureKind.CONNECT_TIMEOUT: "connect_timeout",
+    FailureKind.READ_TIMEOUT: "read_timeout",
+    FailureKind.WRITE_TIMEOUT: "write_timeout",
+    FailureKind.POOL: "pool_timeout",
+}
 OTHER_REASONS = ("status_other", "protocol", "body", "user")
 RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REASONS)
 STATES = "closed", "open", "half_open"
+
+
+def retry_reason(event: Any) -> str:
+    """Return why a retry was scheduled, as one of ``RETRY_REASONS``."""
+    if event.failure is FailureKind.STATUS:
+        if event.status is not None and event.status < 400:
+            return "user"  # only ``retry_if`` makes such a response a failure
+        return str(event.status) if str(event.status) in RETRIED_STATUSES else "status_other"
+    if event.phase is Phase.ANSWERED:
+        return "body"  # the head had arrived
+    if event.failure is FailureKind.TIMEOUT:
+        return "connect_timeout" if event.phase is Phase.UNSENT else "read_timeout"
+    return REASONS.get(event.failure, "protocol")
+
+
+def source_of(event: Any) -> str:
+    """Return the source of a delay: computed, a header that names a wait, or one of a quota."""
+    source = event.delay_source
+    if "ratelimit" in source.replace("-", ""):
+        return "rate_limit_reset"
+    # A cooldown is the Retry-After of another call's response.
+    return "retry_after" if source == "cooldown" or "retry" in source else "computed"
+
+
+def result_of(event: Any) -> str:
+    """Return how an attempt ended: the class of its status, or of its failure."""
+    if event.status is not None:
+        return "429" if event.status == 429 else f"{min(max(event.status // 100, 2), 5)}xx"
+    if event.failure is None:
+        return "cancelled"
+    if event.failure in TIMEOUT_KINDS:
+        return "timeout"
+    is_unsent = event.phase is Phase.UNSENT and event.failure is not FailureKind.UNPROCESSED
+    return "connect" if is_unsent else "protocol"
+
+
+def refused_reason(event: Any) -> str | None:
+    return str(event.reason) if event.status or event.error else None  # unless nothing was sent
+
+
+def hedge_result(event: Any) -> str | None:
+    return str(event.outcome) if event.reason is None else None
+
+
 # Upper bounds of buckets, in seconds.
 WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 DURATIONS = (
@@ -59,6 +115,9 @@ class Metric(NamedTuple):
     labels: Mapping[str, Collection[str] | None]
     unit: str  # "s" for seconds, else what is counted, in braces
     text: str
+    # Events that add to it. One that has no value for one of the labels is not counted.
+    counts: tuple[str, ...] = ()
+    reads: Mapping[str, Callable[[Any], str | None]] = {}  # labels that are no field of an event
     buckets: tuple[float, ...] = ()  # upper bounds of a histogram, in its unit
     field: str = ""  # of an event, with what a histogram notes; a counter adds 1
     # Not counted from events, but read from transports; how the readings of several are combined.
@@ -90,22 +149,27 @@ RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", 
 # message, attempt, key.
 ROWS = (
     Metric("forbear.requests", "counter", {**WHOSE, "method": METHODS, **OUTCOME}, "{request}",
-        "Calls that ended, one per hop of a redirect."),
+        "Calls that ended, one per hop of a redirect.", ("call_ended",)),
     Metric("forbear.attempts", "counter", {**WHOSE, "kind": KINDS, "result": RESULTS}, "{attempt}",
-        "Requests sent over the wire, the first ones included."),
+        "Requests sent over the wire, the first ones included.",
+        ("attempt_failed", "hedged", "call_ended"), {"result": result_of}),
     Metric("forbear.retries", "counter", {**WHOSE, "reason": RETRY_REASONS}, "{retry}",
-        "Retries scheduled, by what they were for."),
+        "Retries scheduled, by what they were for.", ("retry_scheduled",),
+        {"reason": retry_reason}),
     Metric("forbear.retries.refused", "counter", {**WHOSE, **REASON}, "{retry}",
-        "Failed attempts that were not followed by another one, and why."),
+        "Failed attempts that were not followed by another one, and why.", ("gave_up",),
+        {"reason": refused_reason}),
     Metric("forbear.hedges", "counter", {**WHOSE, "result": HEDGED}, "{attempt}",
-        "Hedged requests sent, by how they ended."),
+        "Hedged requests sent, by how they ended.", ("hedged",), {"result": hedge_result}),
     Metric("forbear.hedges.refused", "counter", {**WHOSE, "reason": NOT_HEDGED}, "{attempt}",
-        "Hedged requests that were wanted and not sent, and why."),
+        "Hedged requests that were wanted and not sent, and why.", ("hedged",)),
     Metric("forbear.backoff.duration", "histogram",
         {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
-        "Wait before a retry, by the source of the delay.", WAITS, "delay"),
+        "Wait before a retry, by the source of the delay.", ("retry_scheduled",),
+        {"source": source_of}, WAITS, "delay"),
     Metric("forbear.request.duration", "histogram", {**WHOSE, **OUTCOME}, "s",
-        "From the call to its response, delays included.", DURATIONS, "elapsed"),
+        "From the call to its response, delays included.", ("call_ended",), {}, DURATIONS,
+        "elapsed"),
     Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
         "Calls waiting before an attempt.", combine=sum),
     Metric("forbear.held_calls", "gauge", CLIENT, "{call}",
@@ -123,7 +187,7 @@ ROWS = (
     Metric("forbear.paced_calls", "gauge", CLIENT, "{call}",
         "Calls that Pacing spreads over what is left of a quota.", combine=max),
     Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
-        "Held calls that were released, or whose patience ended, and why."),
+        "Held calls that were released, or whose patience ended, and why.", ("released",)),
     Metric("forbear.budget.available_tokens", "gauge",
         {**CLIENT, "budget": None, "scope": ("local", "shared")}, "{token}",
         "Tokens of the scope with the fewest; of a shared budget those that this process has"
@@ -135,13 +199,13 @@ ROWS = (
         " opened once.", combine=max),
     Metric("forbear.circuit.transitions", "counter",
         {**WHOSE, "from_state": STATES, "to_state": STATES}, "{transition}",
-        "Changes of state of circuits."),
+        "Changes of state of circuits.", ("circuit_transition",)),
     Metric("forbear.failovers", "counter",
         {**CLIENT, "from_endpoint": None, "to_endpoint": None}, "{failover}",
-        "Retries sent to another origin of Origins."),
+        "Retries sent to another origin of Origins.", ("failover",)),
     Metric("forbear.resumes", "counter",
         {**WHOSE, "result": ("resumed", "restarted", "failed")}, "{resume}",
-        "Broken downloads requested again from their first missing byte."),
+        "Broken downloads requested again from their first missing byte.", ("resume",)),
 )  # fmt: skip
 METRICS = {metric.name: metric for metric in ROWS}
 READ_LATE = {metric.name: metric.combine for metric in ROWS if metric.combine is not None}
@@ -158,7 +222,7 @@ class Counting(Locked):
         super().__init__()
         self._hosts: dict[str, str] = {}  # origin: its label
         self._names: set[str] = set()  # the labels that servers have
-        self._watched: WeakSet[Gauges] = WeakSet()
+        self._watched: WeakSet[EventLog] = WeakSet()
         self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits once open
         self._series: dict[tuple[str, tuple[str, ...]], Series] = {}
         # By client, method, origin and status of a call that succeeds at once.
@@ -173,7 +237,7 @@ class Counting(Locked):
         """Return what adds to a counter, or notes a value in a histogram, with these labels."""
         raise NotImplementedError
 
-    def watch(self, gauges: Gauges) -> None:
+    def watch(self, gauges: EventLog) -> None:
         """Read the gauges of one more transport, for as long as it exists."""
         with self._lock:
             self._watched.add(gauges)
@@ -201,21 +265,21 @@ class Counting(Locked):
             self._trip(event.client, event.origin)
 
     def _counts(self, event: Event | CallEnded) -> list[Count]:
-        """Return the counters of an event, by its row in the table of rows.py."""
+        """Return the counters of an event."""
         found = []
-        for name, readers in TABLE[event.name].counts.items():
-            values = [self._label(event, label, readers) for label in self.labels[name]]
-            known = tuple(value for value in values if value is not None)
-            if len(known) == len(values):
-                found.append((self._of(name, known), METRICS[name].field))
+        for metric in METRICS.values():
+            if event.name in metric.counts:
+                values = [self._label(event, label, metric) for label in self.labels[metric.name]]
+                known = tuple(value for value in values if value is not None)
+                if len(known) == len(values):
+                    found.append((self._of(metric.name, known), metric.field))
         return found
 
-    def _label(
-        self, event: object, label: str, readers: Mapping[str, Callable[[Any], str | None]]
-    ) -> str | None:
+    def _label(self, event: object, label: str, metric: Metric) -> str | None:
         if label in HOSTS:
             return self._host(getattr(event, HOSTS[label]))
-        value = readers[label](event) if label in readers else getattr(event, label)
+        read = metric.reads.get(label)
+        value = getattr(event, label) if read is None else read(event)
         if label == "method" and value not in METHODS:
             return OTHER
         return None if value is None else str(value)
@@ -227,7 +291,7 @@ class Counting(Locked):
             series = self._series[name, values] = self.series_of(name, values)
         return series
 
-    # Gauges, read when metrics are collected.
+    # EventLog, read when metrics are collected.
 
     def readings(self) -> Iterator[Reading]:
         """Read all gauges now, and the counter that no event carries."""
@@ -284,7 +348,7 @@ def no_states(now: float) -> dict[str, str]:
     return {}
 
 
-def readings_of(gauges: Gauges) -> Iterator[Reading]:
+def readings_of(gauges: EventLog) -> Iterator[Reading]:
     """Read one transport: its waiting calls, and its limits."""
     client, now = gauges.client, gauges.clock.monotonic()
     yield "forbear.waiting_requests", (client,), gauges.waiting()

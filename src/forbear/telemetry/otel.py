@@ -23,9 +23,10 @@ except ImportError:
 
 from ..core.record import record_of
 from ..engine.clock import SYSTEM_CLOCK
-from .events import CallEnded, RetryScheduled
+from .ends import CallEnded
+from .events import RetryScheduled
 from .metrics import METRICS, READ_LATE, Counting
-from .rows import TABLE, host_of
+from .rows import cause_of, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -188,16 +189,38 @@ class Spans:
         span.end()
 
 
+# What an event adds to the span of its call: the name of a span event, "" for the span itself, and
+# the attributes, by the fields; those without a value are left out.
+ADDED = {
+    "retry_scheduled": (
+        "forbear.wait",
+        {"delay": "delay", "delay_source": "delay_source", "attempt": "attempt"},
+    ),
+    "released": ("forbear.released", {"cause": "cause", "held_for": "held"}),
+    "attempt_delayed": ("forbear.delayed", {"limit": "limit", "delay": "delay"}),
+    "gave_up": (
+        "forbear.refused",
+        {"reason": "reason", "attempt": "attempts", "wanted_delay": "refused_delay"},
+    ),
+    "hedged": ("", {"hedge": "outcome", "hedged_after": "after"}),
+}
+
+
 def add_event(span: Span, event: Event) -> None:
-    """Add to the span what the event's row in the table of rows.py says, if anything."""
-    added = TABLE[event.name].span
-    if added is not None:
-        name, read = added
-        values = {key: value for key, value in read(event).items() if value is not None}
-        if name:
-            span.add_event(name, values)
-        else:
-            span.set_attributes(values)
+    """Add to the span what ``ADDED`` says of an event, if anything."""
+    if event.name not in ADDED:
+        return
+    name, fields = ADDED[event.name]
+    values = {f"forbear.{key}": getattr(event, field) for key, field in fields.items()}
+    if event.name == "retry_scheduled":
+        values["error.type"] = cause_of(event)
+    if getattr(event, "outcome", None) == "refused":  # it was not sent
+        values["forbear.hedged_after"] = None
+    values = {key: value for key, value in values.items() if value is not None}
+    if name:
+        span.add_event(name, values)
+    else:
+        span.set_attributes(values)
 
 
 def around(elapsed: float) -> Context | None:
