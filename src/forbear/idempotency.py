@@ -14,7 +14,9 @@ vendors' documentation named next to each profile.
 
 from __future__ import annotations
 
-from .core.checks import check_bool, check_choice, frozen, set_fields, shown
+import re
+
+from .core.checks import check_bool, check_choice, check_duration, frozen, set_fields
 from .core.feature_checks import check_is, texts
 from .core.headers.structured import parse_item
 from .core.origins import origin_from
@@ -36,22 +38,26 @@ __all__ = ["generate", "parse", "serialize"]
 STYLES = ("raw", "sf-string")
 
 MAX_LENGTH = 255  # characters, before quoting: Stripe's documented maximum, used as the general one
-# Profile -> the most characters of a key.
-_MAX_LENGTHS = {
-    "generic": MAX_LENGTH,
-    "stripe": MAX_LENGTH,
-    "adyen": 64,  # docs.adyen.com, API idempotency
-    "amazon-pay": 32,  # developer.amazon.com, amazon-pay-api-v2/idempotency
-    "worldline-direct": 40,  # docs.direct.worldline-solutions.com, idempotent requests
-    "aws-client-token": 64,  # EC2 RunInstances, ClientToken
-    "google-request-id": MAX_LENGTH,  # AIP-155: a UUID; the Compute API refuses the one of zeros
-    "repeatability": MAX_LENGTH,  # OASIS, as Azure Communication Services implements it: a GUID
+_UUID = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+_ANY = (".*", f"at most {MAX_LENGTH} characters")
+# Profile -> the form of a key, of visible ASCII characters anyway, and what that asks for.
+_FORMS = {
+    "generic": _ANY,
+    "stripe": _ANY,
+    # docs.adyen.com, API idempotency
+    "adyen": (".{1,64}", "at most 64 characters"),
+    # developer.amazon.com, amazon-pay-api-v2/idempotency
+    "amazon-pay": ("[A-Za-z0-9_-]{1,32}", "at most 32 characters of A-Z a-z 0-9 - and _"),
+    # docs.direct.worldline-solutions.com, idempotent requests
+    "worldline-direct": (".{1,40}", "at most 40 characters"),
+    # EC2 RunInstances, ClientToken
+    "aws-client-token": (".{1,64}", "at most 64 characters"),
+    # AIP-155; the Compute API refuses the one of zeros
+    "google-request-id": (f"(?![0-]+$){_UUID}", "a UUID in the 8-4-4-4-12 form, not all zeros"),
+    # OASIS, as Azure Communication Services implements it: a GUID
+    "repeatability": (_UUID, "a UUID in the 8-4-4-4-12 form"),
 }
-PROFILES = tuple(_MAX_LENGTHS)
-
-_ZERO_UUID = "00000000-0000-0000-0000-000000000000"
-_HEX = frozenset("0123456789abcdefABCDEF")
-_AMAZON_PAY = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+PROFILES = tuple(_FORMS)
 
 
 def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
@@ -69,10 +75,7 @@ def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
         TypeError: The key is not a str.
     """
     check_choice("style", style, STYLES)
-    check_choice("profile", profile, PROFILES)
-    _check_characters(key, spaces=style == "sf-string")
-    if profile != "generic":
-        check_profile(key, profile)
+    check_profile(key, profile, spaces=style == "sf-string")
     if style == "raw":
         return key
     return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -119,55 +122,32 @@ def generate(*, profile: str = "generic") -> str:
     return key
 
 
-def check_profile(key: str, profile: str) -> None:
+def check_profile(key: str, profile: str, *, spaces: bool = False) -> None:
     """Raise ValueError unless ``key`` is acceptable to the vendor of ``profile``.
 
-    Every profile asks for visible ASCII. UUIDs may be of any version and case.
+    Every profile asks for visible ASCII; ``spaces`` may be in a key of ``"generic"``. UUIDs may be
+    of any version and case.
     """
     check_choice("profile", profile, PROFILES)
-    _check_characters(key, spaces=False)
-    advice = f"use forbear.idempotency.generate(profile={profile!r})"
-    if len(key) > (most := _MAX_LENGTHS[profile]):
-        raise ValueError(
-            f"profile {profile!r} allows at most {most} characters, got {len(key)}; {advice}"
-        )
-    if profile == "amazon-pay":
-        at = next((i for i, character in enumerate(key) if character not in _AMAZON_PAY), None)
-        if at is not None:
-            fault = f"{key[at]!a} at position {at}"
-            raise ValueError(
-                f"profile {profile!r} allows A-Z a-z 0-9 - and _, got {fault}; {advice}"
-            )
-    elif profile in {"google-request-id", "repeatability"}:
-        groups = key.split("-")
-        is_hex = _HEX.issuperset("".join(groups))
-        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not is_hex:
-            raise ValueError(
-                f"profile {profile!r} asks for a UUID in the 8-4-4-4-12 form,"
-                f" got {len(key)} characters of another form; {advice}"
-            )
-        if profile == "google-request-id" and key == _ZERO_UUID:
-            raise ValueError(f"profile {profile!r} refuses the UUID of zeros; {advice}")
-
-
-def _check_characters(key: str, *, spaces: bool) -> None:
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {type(key).__name__}; decode or format it first")
     if not 1 <= len(key) <= MAX_LENGTH:
-        bound = "at least 1 character" if not key else f"at most {MAX_LENGTH} characters"
-        raise ValueError(f"key must have {bound}, got {len(key)}; use a UUID or a digest instead")
-    # In ASCII "printable" means exactly %x20-7E.
-    if key.isascii() and key.isprintable() and (spaces or " " not in key):
-        return
-    lowest = " " if spaces else "!"
-    at = next(i for i, character in enumerate(key) if not lowest <= character <= "~")
-    allowed = "visible ASCII characters and spaces" if spaces else "visible ASCII characters"
-    advice = 'remove it or use style="sf-string"' if key[at] == " " else "replace it, or use a UUID"
-    raise ValueError(f"key must consist of {allowed}, got {key[at]!a} at position {at}; {advice}")
-
-
-# A token of RFC 9110 §5.6.2.
-_TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
+        raise ValueError(
+            f"key must have 1 to {MAX_LENGTH} characters, got {len(key)}; use a UUID or a digest"
+        )
+    lowest = " " if spaces and profile == "generic" else "!"
+    for at, character in enumerate(key):
+        if not lowest <= character <= "~":
+            raise ValueError(
+                f"key must consist of visible ASCII characters, got {character!a} at position {at};"
+                ' replace it, or send spaces with style="sf-string"'
+            )
+    form, asked = _FORMS[profile]
+    if not re.fullmatch(form, key):
+        raise ValueError(
+            f"profile {profile!r} asks for {asked}, got {len(key)} characters of another form;"
+            f" use forbear.idempotency.generate(profile={profile!r})"
+        )
 
 
 @frozen(kw_only=True)
@@ -209,20 +189,19 @@ class IdempotencyKeys:
     origins: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        _check_field_name("header", self.header)
         check_choice("style", self.style, STYLES)
         check_choice("profile", self.profile, PROFILES)
         check_bool("generate", self.generate)
         names = texts("recognise", self.recognise, '("X-Order-Key",)')
-        for name in names:
-            _check_field_name("recognise", name)
-        seconds = _lifetime(self.lifetime)
+        for name in (*texts("header", (self.header,), '"Idempotency-Key"'), *names):
+            _check_field_name(name)
+        check_duration("lifetime", self.lifetime, zero=False)
         where = None
         if self.origins is not None:
             named = texts("origins", self.origins, '{"https://api.example.com"}')
             where = frozenset(map(origin_from, named))
 
-        set_fields(self, recognise=names, lifetime=seconds, origins=where)
+        set_fields(self, recognise=names, lifetime=float(self.lifetime), origins=where)
 
     @property
     def recognised(self) -> frozenset[str]:
@@ -234,33 +213,13 @@ class IdempotencyKeys:
         return self.origins is None or origin in self.origins
 
 
-def _check_field_name(what: str, name: str) -> None:
-    if not isinstance(name, str):
-        raise TypeError(
-            f'{what} must be a str, got one {type(name).__name__}; write "Idempotency-Key"'
-        )
-    if name and _TOKEN.issuperset(name):
-        return
-    # Only the text before the fault is shown, because a header's value may follow a colon.
-    at = next((i for i, character in enumerate(name) if character not in _TOKEN), None)
-    fault = "an empty one" if at is None else f"{name[at]!a} after {shown(name[:at])}"
-    raise ValueError(
-        f"{what} must be a header name of letters, digits and !#$%&'*+-.^_`|~ (RFC 9110 §5.1),"
-        f' got {fault}; write the name alone, as in "Idempotency-Key"'
-    )
-
-
-def _lifetime(given: float) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(
-            f"lifetime must be a number of seconds, got {shown(given)}; write 86_400.0 for a day"
-        )
-    if not 0 < given < 1e308:  # so written that NaN fails too, and an int no float can hold
+def _check_field_name(name: str) -> None:
+    if not re.fullmatch(r"[0-9A-Za-z!#$%&'*+.^_`|~-]+", name):  # a token of RFC 9110 §5.6.2
+        # It is not shown, because a header's value may follow a colon.
         raise ValueError(
-            f"lifetime must be more than 0 seconds and finite, got {shown(given)};"
-            " write how long the server remembers a key, 86_400.0 for a day"
+            "a header name must consist of letters, digits and !#$%&'*+-.^_`|~ (RFC 9110 §5.1);"
+            ' write the name alone, as in "Idempotency-Key"'
         )
-    return float(given)
 
 
 def check(value: object) -> IdempotencyKeys:
