@@ -480,10 +480,10 @@ async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, wa
 
 @pytest.mark.adapters("httpx", "sync")
 async def test_an_empty_stream_after_a_body_that_is_used_up_is_the_callers(adapter, server):
-    """Nothing is sent again, and the record says that the stream lacked its events."""
+    """Nothing is sent again, and the record says why."""
     server.script("/thing", "200;body=0;header=Content-Type:text/event-stream")
     async with adapter.client() as client:
         url, body = server.url + "/thing", (part for part in [b"a"])
         response = await adapter.open(client, "PUT", url, content=body)
         assert await adapter.read(response) == b""
-    assert forbear.record_of(response).reason is forbear.Reason.RESPONSE_DELIVERED
+    assert forbear.record_of(response).reason is Reason.BODY_CONSUMED

@@ -106,7 +106,7 @@ class EventStream:
     @property
     def is_resumed(self) -> bool:
         """Will the request be for what follows an event? Else it is for the whole stream."""
-        return self.last_id != ""
+        return self.last_id != "" and not self.is_over
 
     def missing(self, received: int) -> None:
         """No length is known."""
@@ -117,7 +117,7 @@ class EventStream:
 
     def check_part(self, received: int, status: int, lines: Iterable[Line]) -> Part:
         """Judge the response to these fields: does its body go on where the stream broke?"""
-        if status == 204 and self.is_resumed:  # 9.2.1: tells a client to stop reconnecting
+        if status == 204 and self.last_id:  # 9.2.1: tells a client to stop reconnecting
             self.is_over = True
             return Part.COMPLETE
         found = event_stream(status, lines)

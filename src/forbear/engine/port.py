@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call, Story
     from ..core.headers.fields import Line
-    from ..core.headers.ranges import Download, Repeat
-    from ..core.outcome import Failure, FailureKind
+    from ..core.outcome import Failure
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .alarms import Backstop
@@ -275,17 +274,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # A body that is resumed.
 
-    def kind_of(self, error: Exception) -> FailureKind:
-        """The kind of what broke it."""
-        ...
-
-    def download_of(
-        self, call: Call, status: int, lines: Sequence[Line]
-    ) -> Download | Repeat | None:
-        """What of the body under this head can be requested; None: nothing."""
-        ...
-
-    def keeps(self, response: Response) -> bool:
+    def keeps(self, request: Any, response: Response) -> bool:
         """May a body without a validator be continued, if the same bytes come again?"""
         ...
 

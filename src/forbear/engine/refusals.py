@@ -15,7 +15,7 @@ from .settings import OFF
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from .port import Classifier, CommonPort
+    from .port import CommonPort
 
 
 def too_late(port: CommonPort, call: Call) -> Exception:
@@ -72,28 +72,12 @@ def deadline_error(
     return with_story(port, call, error)
 
 
-def note_break(call: Call, failure: Failure, reason: Reason, now: float) -> None:
-    """Note that the body of the last accepted response broke, and that no attempt follows."""
+def body_is_late(port: CommonPort, call: Call, error: str = "DeadlineExceeded") -> Exception:
+    """Make the error of a body that was handed over and then cut by the deadline."""
     if call.stop is None:  # else the history already ends with why it is incomplete
         if call.history:
             call.history.pop()
         call.attempts = call.attempts or 1  # the fast path counts none
-        call.note_last(failure, GiveUp(reason), now)
-
-
-def body_broke(port: Classifier, call: Call, error: Exception, kind: FailureKind) -> None:
-    """Attach the story to an error of a body that was handed over, and that stays broken."""
-    settings = port.settings
-    now = settings.clock.monotonic()
-    if call.stop is None:
-        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
-        note_break(call, failure, Reason.RESPONSE_DELIVERED, now)
-        settings.events.emit("gave_up", call, now)
-    with_story(port, call, error)
-
-
-def body_is_late(port: CommonPort, call: Call, error: str = "DeadlineExceeded") -> Exception:
-    """Make the error of a body that was handed over and then cut by the deadline."""
-    failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
-    note_break(call, failure, Reason.DEADLINE, port.settings.clock.monotonic())
+        failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
+        call.note_last(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
     return deadline_error(port, call, "the deadline ended the body")

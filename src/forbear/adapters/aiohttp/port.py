@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
-    from ...core.headers.ranges import Download
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Hop, Outgoing
@@ -122,9 +121,6 @@ class AiohttpPort:
         if url is not None:
             fields["url"] = fields["original_url"] = url
         return copy
-
-    def kind_of(self, error: Exception) -> FailureKind:
-        return classify(error).kind
 
     def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)
@@ -322,12 +318,12 @@ class AiohttpPort:
         return max(response.content_length or 0, response.content.total_bytes) > DRAIN_BYTES
 
     def is_resumable(self, request: ClientRequest, response: ClientResponse) -> bool:
-        return range_of(request, *self.head_of(response)) is not None
+        """Not an encoded one: aiohttp decodes while it reads, and a range counts raw bytes."""
+        lines, is_get = response.headers, request.method == "GET"
+        has_validator = "etag" in lines or "last-modified" in lines
+        return is_get and has_validator and "content-encoding" not in lines
 
-    def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
-        return range_of(sent_request(call), status, lines)
-
-    def keeps(self, response: ClientResponse) -> bool:
+    def keeps(self, request: ClientRequest, response: ClientResponse) -> bool:
         return False
 
     def put_back(
@@ -431,15 +427,3 @@ class AiohttpPort:
         return aiohttp.ClientConnectionError(
             "The session or its middleware was closed while the call waited."
         )
-
-
-def range_of(request: ClientRequest, status: int, lines: Sequence[Line]) -> Download | None:
-    """What of a body can be requested; not of an encoded one.
-
-    aiohttp decodes while it reads, so the raw bytes that a range counts are not known.
-    """
-    if any(name.lower() == b"content-encoding" for name, _ in lines):
-        return None
-    from ...core.headers.ranges import download_of  # loaded with the first that stays open
-
-    return download_of(request.method, request.headers.items(), status, lines)

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from ...core.call import Story
     from ...core.headers.fields import Line
-    from ...core.headers.ranges import Download, Repeat
     from ...core.policy import RetryPolicy
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
@@ -349,9 +348,6 @@ class HttpxPort:
             free_lost_slots(self.inner)
         return failure
 
-    def kind_of(self, error: Exception) -> FailureKind:
-        return classify(error, self.library.roots).kind
-
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         timeouts = None if call.outgoing is None else call.outgoing.timeouts
         return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
@@ -451,19 +447,7 @@ class HttpxPort:
     def is_resumable(self, request: Request, response: Response) -> bool:
         return request.method == "GET"
 
-    def download_of(
-        self, call: Call, status: int, lines: Sequence[Line]
-    ) -> Download | Repeat | None:
-        from ...core.headers.ranges import Repeat, download_of  # loaded with the first that breaks
-
-        asked = sent_request(call)
-        found = download_of(asked.method, asked.headers.raw, status, lines)
-        is_repeated = asked.method == "GET" and status in (200, 206)
-        if found is None and is_repeated and own_timeout(call.request.original) is not None:
-            return Repeat(status, lines)
-        return found
-
-    def keeps(self, response: Response) -> bool:
+    def keeps(self, request: Request, response: Response) -> bool:
         """Is it a small JSON document of unknown length? It is requested again as a whole.
 
         It continues only if its bytes begin with those that the caller has, because then all that
@@ -474,7 +458,8 @@ class HttpxPort:
         is_document = kind == "application/json" or (
             kind.endswith("+json") and kind != "application/stream+json"
         )
-        return is_document and length_to_prefetch(self, response) == UNKNOWN
+        is_small = is_document and length_to_prefetch(self, response) == UNKNOWN
+        return is_small and response.status_code in (200, 206) and own_timeout(request) is not None
 
     def source_of_rest(self, response: Any) -> Source:
         source: Source = response.stream.stream  # as ``received`` has left it

@@ -16,7 +16,7 @@ from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
 from ...core.headers.fields import begins_events
-from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
+from ...core.outcome import TIMEOUT_KINDS, Failure
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
-    from ...core.headers.ranges import Download
     from ...engine.clock import Clock
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
@@ -313,14 +312,17 @@ class Urllib3Port(Port[AnyResponse]):
         status = self.status_of(response)
         if call.request.streams or (status >= 400 and status in call.policy.statuses):
             return False
+        if (
+            not self.settings.options.get("resume")
+            or self.settings.inspectors
+            or not is_large(self.raw_of(response))
+            or not self.is_resumable(None, response)
+        ):
+            return True
+        from ...core.headers.ranges import download_of
+
         # A large one that can be resumed is read like one that was handed over (``run``).
-        return not (
-            self.settings.options.get("resume")
-            and not self.settings.inspectors
-            and is_large(self.raw_of(response))
-            and self.is_resumable(None, response)
-            and self.download_of(call, *self.head_of(response))
-        )
+        return download_of(call.request.method, *self.head_of(response)) is None
 
     def read(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read the body, if that is part of the attempt."""
@@ -426,12 +428,7 @@ class Urllib3Port(Port[AnyResponse]):
             and not raw.chunked
         )
 
-    def download_of(self, call: Call, status: int, lines: Sequence[Line]) -> Download | None:
-        from ...core.headers.ranges import download_of  # loaded with the first that breaks
-
-        return download_of(call.request.method, call.request.header_lines(), status, lines)
-
-    def keeps(self, response: AnyResponse) -> bool:
+    def keeps(self, request: object, response: AnyResponse) -> bool:
         return False
 
     def put_back(
@@ -524,9 +521,6 @@ class Urllib3Port(Port[AnyResponse]):
             from .guard import keep_for_redirect
 
             keep_for_redirect(response, call.guard)
-
-    def kind_of(self, error: Exception) -> FailureKind:
-        return classify(error).kind
 
     def stream_error(self, message: str) -> Exception:
         return ProtocolError(message)
