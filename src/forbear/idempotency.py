@@ -228,6 +228,11 @@ def check(value: object) -> IdempotencyKeys:
     return check_is("idempotency", value, IdempotencyKeys, "IdempotencyKeys(), or None", code)
 
 
+def keys(keys: IdempotencyKeys) -> tuple[frozenset[str], float]:
+    """Return the names of headers that hold a key besides the usual ones, and its lifetime."""
+    return keys.recognised, keys.lifetime
+
+
 # The methods a key is generated for, those that the draft names (§1). Most others are idempotent.
 GENERATED_FOR = frozenset({"POST", "PATCH"})
 

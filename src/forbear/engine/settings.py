@@ -42,39 +42,35 @@ if TYPE_CHECKING:
 
 
 # Options that are an add-on's: the module, which has ``check`` of the value, and ``limits`` if it
-# has any. They are asked in this order: when and where, then whether. What takes something stands
-# last, because a retry that a later limit refuses would keep it.
-ADDONS = {
-    "strategy": "addons.strategy",  # in place of the schedule
-    "origins": "addons.origins",  # before all that keep something of an origin
-    "cooldown": "addons.cooldown",
-    "pacing": "addons.pacing",
-    "addons": "addons.own",
-    "breaker": "addons.breaker",
-    "concurrency": "addons.concurrency",  # after what may delay an attempt: who waits has no slot
-    "gate": "limits.gate",
-    "budget": "addons.budget",
-    "hedge": "addons.hedge",
-    "event_streams": "addons.event_streams",
-    "idempotency": "idempotency",
-    "contact": "addons.contact",
-    "retry_if": "addons.inspection",
-    "before_attempt": "addons.hooks",
-    "announce_attempts": "addons.announce",
-    "stop_outer_retries": "addons.stop_outer",
-    "resume": "addons.resume",
+# has any; and what the option is unless it is given. They are asked in this order: when and where,
+# then whether. What takes something stands last, because a retry that a later limit refuses would
+# keep it.
+TABLE: dict[str, tuple[str, object]] = {
+    "strategy": ("addons.strategy", None),  # in place of the schedule
+    "origins": ("addons.origins", None),  # before all that keep something of an origin
+    "cooldown": ("addons.cooldown", "off"),
+    "pacing": ("addons.pacing", None),
+    "addons": ("addons.own", ()),
+    "breaker": ("addons.breaker", None),
+    "concurrency": ("addons.concurrency", None),  # after what may delay: who waits has no slot
+    "gate": ("limits.gate", ...),  # one of the transport's own
+    "budget": ("addons.budget", None),
+    "hedge": ("addons.hedge", None),
+    "event_streams": ("addons.event_streams", None),
+    "idempotency": ("idempotency", None),
+    "contact": ("addons.contact", None),
+    "retry_if": ("addons.inspection", None),
+    "before_attempt": ("addons.hooks", None),
+    "announce_attempts": ("addons.announce", False),
+    "stop_outer_retries": ("addons.stop_outer", False),
+    "resume": ("addons.resume", True),
 }
 BODY_HINTS = "retry_if"  # whose module reads the hints of a policy's vendors too
+ADDONS = {option: module for option, (module, _) in TABLE.items()}
 DEFAULTS: dict[str, object] = {
-    **dict.fromkeys(ADDONS),
-    "gate": ...,  # one of the transport's own
-    "cooldown": "off",
-    "addons": (),
+    **{option: default for option, (_, default) in TABLE.items()},
     "on_event": (),
     "body_buffer": 0,
-    "resume": True,
-    "announce_attempts": False,
-    "stop_outer_retries": False,
     "name": "default",
     "clock": None,
     "random": None,
@@ -101,8 +97,9 @@ def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object])
     named = dict(options)
     if policy is not None:
         named["policy"] = policy
-    if "gate" not in named and named.get("strategy") is None:
-        named["gate"] = RetryGate()
+    # An add-on that refuses others beside itself decides without a gate.
+    if not any(hasattr(addon(option), "check_beside") for option in asked_for(named)):
+        named.setdefault("gate", RetryGate())
     return named
 
 
@@ -196,9 +193,6 @@ class Settings:
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.sleeper = waiter_for(self.clock, awaits=awaits)
         self.has_random = given["random"] is not None
-        keys = given.get("idempotency")
-        self.key_names = frozenset() if keys is None else keys.recognised
-        self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
         self.name: str = given["name"]
@@ -210,6 +204,8 @@ class Settings:
             found = ((getattr(module, name, None), value) for module, value in asked)
             return [partial(function, value) for function, value in found if function]
 
+        of_keys = [keys() for keys in of_addons("keys")]
+        self.key_names, self.key_lifetime = of_keys[0] if of_keys else (frozenset(), 86_400.0)
         self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
         self.inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
         self.layers: list[Layer] = [make(self.clock) for make in of_addons("layer")]
