@@ -140,7 +140,6 @@ NONE_SENT = {
     "one attempt in a test": ("GET", {}, disabled, EXHAUSTED),
     "no tokens": ("GET", {}, without_tokens, "hedge-budget"),
     "no budget": ("GET", {}, without_budget, "budget-exhausted"),
-    "a full pool": ("GET", {}, {"pool": 1}, "local-saturation"),
 }
 
 

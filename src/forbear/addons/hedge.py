@@ -387,8 +387,6 @@ class Hedging:
             return "deadline"
         if times.is_strained:
             return "origin-strained"
-        if port.is_full():
-            return "local-saturation"
         if refusal := refusal_of_hedge(limits, call, now):
             return refusal
         if not times.spend():
@@ -741,8 +739,8 @@ class Hedged(NamedTuple):
     outcome: str
     # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unhealthy",
     # "origin-strained" (its response times spread too widely), "circuit-open", "cooldown",
-    # "local-saturation" (no connection is free), "budget-exhausted", "concurrency-limit" (no slot
-    # is free), "attempts-exhausted" or "deadline". Of several refusals the last.
+    # "budget-exhausted", "concurrency-limit" (no slot is free), "attempts-exhausted" or "deadline".
+    # Of several refusals the last.
     reason: str | None
     after: float  # seconds from the first attempt to the hedge, or to the end of the call
     # The attempt that did not decide: "first" or "hedge"; None if there was only one.
