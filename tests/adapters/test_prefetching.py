@@ -50,7 +50,6 @@ NOT_AHEAD = {
     "length-unknown": (f"{CUT};chunked=1", {}),
     **{kind: (f"{CUT};chunked=1;header=Content-Type:{kind}", {}) for kind in FEEDS},
     "json-off": (f"{CUT};{JSON}", {"prefetch": 0}),
-    "json-at-any-time": (f"{CUT};{JSON}", {"settings": {"timeout": None}}),
     # In chunks whatever else stands there (RFC 9112 section 6.3).
     "length-void": (f"{CUT};chunked=1;header=Content-Length:60001", {}),
     "events": (f"{CUT};header=Content-Type:text/event-stream", {}),

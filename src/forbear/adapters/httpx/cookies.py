@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from httpx import Response
 
     from ...core.call import Call
-    from .types import HttpxPort
+    from ...engine.port import Port
 
 
-def keep_cookies(port: HttpxPort, cookies: Any, call: Call, response: Response) -> None:
+def keep_cookies(port: Port[Response], cookies: Any, call: Call, response: Response) -> None:
     """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
     raw = response.headers.raw
     lines = [value for name, value in raw if name.lower() == b"set-cookie"]
     if not all(map(bytes.isascii, lines)):
         return  # with such a cookie in its jar a client can make no further request
     original = call.request.original
-    before = cookie_for(port, original, cookies)
+    before = cookie_for(original, cookies)
     response.request = original
     cookies.extract_cookies(response)
-    after = cookie_for(port, original, cookies)
+    after = cookie_for(original, cookies)
     if before != after:
         renew_cookies(port, call, before, after)
 
 
-def cookie_for(port: HttpxPort, original: Any, cookies: Any) -> str:
+def cookie_for(original: Any, cookies: Any) -> str:
     """The ``Cookie`` that the client would send; "" for none."""
-    fresh = port.library.module.Request(original.method, original.url)
+    fresh = type(original)(original.method, original.url)
     cookies.set_cookie_header(fresh)
     return fresh.headers.get("Cookie", "")  # type: ignore[no-any-return]

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.outcome import FailureKind
 from ...engine.errors import EARLY, DeadlineCut
-from ...engine.refusals import body_is_late
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from ...core.call import Call
     from ...engine.clock import Clock
-    from ...engine.reading import Source
-    from .types import HttpxPort
 
 NO_PHASES: frozenset[str] = frozenset()
 PHASE_OF = {
@@ -120,28 +116,3 @@ class AsyncTimeouts(Timeouts):
         self.check_deadline(event)
         if self.trace is not None:
             await self.trace(event, info)
-
-
-class Bounded:
-    """A source under ``forbear.deadline``: timeouts of a body become DeadlineExceeded."""
-
-    def __init__(
-        self, port: HttpxPort, stream: Source, timeouts: Timeouts, begin: Callable[[], Call]
-    ) -> None:
-        self.stream = stream
-        self._port, self._timeouts = port, timeouts
-        self._begin = begin  # makes the call of the response
-
-    async def read(self) -> bytes:
-        try:
-            return await self.stream.read()
-        except Exception as error:
-            name = type(error).__name__
-            if isinstance(error, DeadlineCut):
-                raise body_is_late(self._port, self._begin()) from None
-            if "Timeout" in name and self._timeouts.is_over():
-                raise body_is_late(self._port, self._begin(), name) from error
-            raise
-
-    async def close(self) -> None:
-        await self.stream.close()

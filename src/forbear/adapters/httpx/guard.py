@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from httpx import Request
 
     from ...engine.outgoing import Outgoing
-    from .types import HttpxPort
 
 
 class Guard(Readings):
@@ -137,16 +136,15 @@ def is_replayable_field(field: object) -> bool:
     return isinstance(file, (str, bytes)) or (hasattr(file, "seek") and is_seekable(file))
 
 
-def guard_of(port: HttpxPort, request: Request, body: object) -> Guard:
-    """Return what guards a body: made anew, unless an earlier call has left its own."""
+def known_guard(request: Request, body: object) -> Guard | None:
+    """Return what guards a body already: it knows what earlier calls have read."""
     if isinstance(body, Guard):  # of a forbear above us
         return body
     known: Guard | None = request.extensions.get(BODY)
-    if known is not None and known.covers(body):
-        known.was_sent = True
-        return known  # it knows what earlier calls have read
-    made: Guard = port.stream_of(Guard)(body, port.settings.body_buffer)
-    return made
+    if known is None or not known.covers(body):
+        return None
+    known.was_sent = True
+    return known
 
 
 def consumed(

@@ -11,16 +11,30 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-from ...engine.frames import let_signals_through
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 CANCEL = 8  # RFC 9113 section 7
 # Versions of httpcore, and of httpcore2, which began as a copy.
 LOSES_SLOTS = frozenset({*(f"1.0.{number}" for number in range(10)), "2.0.0"})
+
+
+def unassigned(pool: Any) -> list[Any]:
+    """Connections that are assigned to no request."""
+    wanted = {id(request.connection) for request in pool._requests}
+    return [one for one in pool.connections if id(one) not in wanted]
+
+
+def innermost(connection: Any) -> Any:
+    """The connection in a tunnel through a proxy."""
+    while getattr(connection, "_connection", None) is not None:
+        connection = connection._connection
+    return connection
+
+
+def idle_of(pool: Any, origin: object) -> Any:
+    """An idle connection to an origin; None: there is none."""
+    found = (one for one in unassigned(pool) if one.is_idle() and one.can_handle_request(origin))
+    return next(found, None)
 
 
 def is_reused(pool: Any, origin: object) -> bool:
@@ -30,18 +44,10 @@ def is_reused(pool: Any, origin: object) -> bool:
     so one that is idle still shows that the attempt went over another that was. Of a connection
     that was alone nothing is known.
     """
-    with suppress(AttributeError):
-        return next(idle_of(pool, origin), None) is not None
-    return False
-
-
-def idle_of(pool: Any, origin: object) -> Iterator[Any]:
-    """Connections to an origin that are assigned to no request."""
-    wanted = {id(request.connection) for request in pool._requests}
-    for connection in pool.connections:
-        is_free = id(connection) not in wanted and connection.is_idle()
-        if is_free and connection.can_handle_request(origin):
-            yield connection
+    try:
+        return idle_of(pool, origin) is not None
+    except AttributeError:
+        return False
 
 
 async def close_idle(pool: Any, origin: object) -> None:
@@ -53,16 +59,14 @@ async def close_idle(pool: Any, origin: object) -> None:
     # assigned a connection between the check that it is idle and its closing, and would break.
     with suppress(AttributeError), pool._optional_thread_lock:
         for _ in pool.connections:  # one by one: during each await another may be assigned
-            connection = next(idle_of(pool, origin), None)
+            connection = idle_of(pool, origin)
             if connection is None:
-                return
-            try:
+                break
+            with suppress(Exception):  # the connection may be broken anyway
                 if hasattr(connection, "aclose"):
                     await connection.aclose()
                 else:
                     connection.close()
-            except Exception as error:  # the connection may be broken anyway
-                let_signals_through(error)
 
 
 def free_lost_slots(inner: object) -> None:
@@ -75,38 +79,11 @@ def free_lost_slots(inner: object) -> None:
     """
     pool: Any = getattr(inner, "_pool", None)
     core = sys.modules.get(type(pool).__module__.partition(".")[0])
-    if getattr(core, "__version__", None) not in LOSES_SLOTS:
-        return
-    try:
-        with pool._optional_thread_lock:
-            wanted = {id(request.connection) for request in pool._requests}
-            for connection in pool.connections:
-                if id(connection) not in wanted:
-                    innermost = connection  # of a tunnel through a proxy
-                    while getattr(innermost, "_connection", None) is not None:
-                        innermost = innermost._connection
-                    if getattr(innermost, "_connect_failed", None) is False:
-                        innermost._connect_failed = True
-    except AttributeError:
-        return
-
-
-def free_lost_request(stream: Any) -> bool:
-    """Let the pool drop the request of a body whose closing was interrupted; False: it was not.
-
-    httpcore does that last, and does not close a body twice.
-    """
-    while hasattr(stream, "stream"):  # one of ours around the library's
-        stream = stream.stream
-    try:
-        below = stream._httpcore_stream
-        requests = below._pool._requests
-        is_lost = below._closed and below._pool_request in requests
-    except AttributeError:
-        return False
-    if is_lost:
-        requests.remove(below._pool_request)
-    return bool(is_lost)
+    if getattr(core, "__version__", None) in LOSES_SLOTS:
+        with suppress(AttributeError), pool._optional_thread_lock:
+            for connection in map(innermost, unassigned(pool)):
+                if getattr(connection, "_connect_failed", None) is False:
+                    connection._connect_failed = True
 
 
 async def close_lost(inner: Any) -> None:
@@ -115,19 +92,11 @@ async def close_lost(inner: Any) -> None:
     That cancellation gets into the shielded blocks in which the pool takes connections up and back.
     """
     free_lost_slots(inner)
-    try:
-        pool = inner._pool
-        wanted = {id(request.connection) for request in pool._requests}
-        lost = [one for one in pool.connections if id(one) not in wanted and not is_usable(one)]
-    except AttributeError:
-        return
-    for connection in lost:
-        with suppress(Exception):
-            await connection.aclose()
-
-
-def is_usable(connection: Any) -> bool:
-    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
+    with suppress(AttributeError):
+        for one in unassigned(inner._pool):
+            if not (one.is_idle() or one.is_available() or one.is_closed()):
+                with suppress(Exception):
+                    await one.aclose()
 
 
 def reset_lost(inner: object) -> None:
@@ -136,29 +105,12 @@ def reset_lost(inner: object) -> None:
     A server allows a hundred or so at a time, so a connection would soon take no more requests. The
     frames go out with those of the next request.
     """
-    for connection in getattr(getattr(inner, "_pool", None), "connections", ()):
-        innermost = connection
-        while getattr(innermost, "_connection", None) is not None:
-            innermost = innermost._connection
-        state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
+    for connection in map(innermost, getattr(getattr(inner, "_pool", None), "connections", ())):
+        state, under_way = (
+            getattr(connection, "_h2_state", None),
+            getattr(connection, "_events", ()),
+        )
         with suppress(Exception):  # GOAWAY has closed the connection, and its streams with it
             for number, stream in list(getattr(state, "streams", {}).items()):
                 if number not in under_way and not stream.closed:
                     state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
-
-
-def is_full(inner: object) -> bool:
-    """Would a second attempt wait for a connection of the pool?
-
-    ``_max_connections`` and ``_requests`` of httpcore's pool are read, so that none queues.
-    """
-    pool: Any = getattr(inner, "_pool", None)
-    try:
-        if any(request.is_queued() for request in pool._requests):
-            return True
-        connections = pool.connections
-        return len(connections) >= pool._max_connections and not any(
-            connection.is_available() for connection in connections
-        )
-    except AttributeError:  # a transport without such a pool
-        return False

@@ -9,32 +9,21 @@ from __future__ import annotations
 from functools import cached_property, partial
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.call import SETTING, Call
 from ...core.headers.fields import media_type
 from ...core.outcome import Failure, FailureKind
-from ...engine.bodies import Broken, PutBack, rest_of
-from ...engine.calls import (
-    call_after_first,
-    call_of,
-    cancelled,
-    note_success,
-    sent_request,
-)
-from ...engine.driver import watched
-from ...engine.errors import ConsumedBody
+from ...engine.bodies import innermost
+from ...engine.calls import call_after_first, call_of, cancelled, note_success, sent_request
+from ...engine.driver import close, read_part, watched
+from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.loop import run
-from ...engine.reading import DRAIN_BYTES, WHOLE, note_prefetch
+from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
-from .bodies import Replaced, Shown, prefetch_body
+from .bodies import Replaced, Shown
 from .errors import classify, is_inside, own_error
-from .reading import (
-    UNKNOWN,
-    LiveBody,
-    length_to_prefetch,
-    own_timeout,
-)
+from .reading import LENGTH, LiveBody
 from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
 if TYPE_CHECKING:
@@ -50,7 +39,7 @@ if TYPE_CHECKING:
     from ...engine.alarms import Backstop
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
-    from ...engine.reading import Ending, Live, PrefetchResult, Source
+    from ...engine.reading import Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .deadlines import Timeouts
@@ -61,20 +50,8 @@ if TYPE_CHECKING:
     Facts = tuple[Request, Outgoing | None, float, CallContext | None]
 
 
-class Kinds(NamedTuple):
-    """The names and classes of one flavour."""
-
-    is_async: bool
-    base: str  # the library's class of transports
-    default: str  # the one that is made if none is given
-    method: str
-    stream: str  # the library's class of streams
-
-
-SYNC = Kinds(False, "BaseTransport", "HTTPTransport", "handle_request", "SyncByteStream")
-ASYNC = Kinds(
-    True, "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request", "AsyncByteStream"
-)
+STREAMS = "SyncByteStream", "AsyncByteStream"
+UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
 NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
 
 
@@ -94,12 +71,11 @@ class HttpxPort:
     decodes = False
     _has_warned = False  # of httpx-retries
 
-    kinds: Kinds
+    is_async: bool
     live_kind: type[LiveBody]
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
-        self.reads_quotas = settings.limits.reads_quotas
         self.special, self.is_plain = settings.special, settings.is_plain
         self.shared = settings.limits.shared
         self.asks = settings.asks
@@ -108,7 +84,9 @@ class HttpxPort:
         self.inner = inner
         self.inner_is_default = False
         self.byte_stream = library.byte_stream
-        self.replaced = self.stream_of(Replaced)
+        self.replaced = library.replaced
+        self.circuit_open_error = library.circuit_open_error
+        self.deadline_exceeded = library.deadline_exceeded
         # Streams that stay as they are: read already, or watched by a forbear transport below.
         self.ready = {self.byte_stream, self.replaced}
         self.prefetch = settings.prefetch
@@ -116,22 +94,19 @@ class HttpxPort:
         self.length_line = 0
         self.client: ref[Any] | None = None
 
-    @property
-    def circuit_open_error(self) -> type[CircuitOpenError]:
-        return self.library.circuit_open_error
-
-    @property
-    def deadline_exceeded(self) -> type[DeadlineExceeded]:
-        return self.library.deadline_exceeded
-
-    # A call begins.
+    # A call begins. Each one under a time limit asks for these two, so they are looked up once.
 
     @cached_property
     def outgoing_for(self) -> Callable[..., Outgoing]:
-        """The function of engine/prepare.py, looked up once: each call under a time limit asks."""
         from ...engine.prepare import outgoing_for
 
         return outgoing_for
+
+    @cached_property
+    def timeouts(self) -> type[Timeouts]:
+        from .deadlines import AsyncTimeouts, Timeouts
+
+        return AsyncTimeouts if self.is_async else Timeouts
 
     def prepare(self, request: Request, started_at: float, context: CallContext | None) -> Outgoing:
         """Return what is sent in place of a request: a copy, if anything in it is changed.
@@ -163,18 +138,10 @@ class HttpxPort:
         return self.outgoing_for(self, request, request, body, started_at, context, setting, hop)
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
-        from .guard import guard_of
+        from .guard import Guard, known_guard
 
-        return guard_of(self, request, body)
-
-    def stream_of(self, kind: type) -> Any:
-        return self.library.made(kind, self.kinds.stream)
-
-    @cached_property
-    def timeouts(self) -> type[Timeouts]:
-        from . import deadlines
-
-        return deadlines.AsyncTimeouts if self.kinds.is_async else deadlines.Timeouts
+        known = known_guard(request, body)
+        return known or self.library.made(Guard, *STREAMS)(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline, in a copy."""
@@ -222,7 +189,6 @@ class HttpxPort:
 
         @property
         def backstop(self) -> Backstop | None: ...
-        async def close_idle(self, call: Call) -> None: ...
         async def transmit(self, call: Call, request: Request) -> Response: ...
         async def close_unused(self, response: Response | Exception | None) -> None: ...
 
@@ -233,31 +199,56 @@ class HttpxPort:
         """Nothing: a body was written before its response came."""
 
     def consumed(self, call: Call, error: Exception) -> Exception:
-        return self.cannot_resend(call.outgoing, error, first=not call.history)
-
-    def cannot_resend(
-        self, outgoing: Outgoing | None, error: Exception, *, first: bool
-    ) -> Exception:
         from .guard import consumed  # a guard has raised it
 
-        return consumed(self.library.module, outgoing, error, first=first)
+        return consumed(self.library.module, call.outgoing, error, first=not call.history)
 
     async def received(self, call: Call, response: Response) -> Response:
+        sent = sent_request(call)
         if call.rest is not None:
-            return self.surround(sent_request(call), response, lambda source: source)
-        if self.should_prefetch(response, call.policy):
-            original = call.request.original
-            note_prefetch(call, await prefetch_body(self, original, response, call.outgoing))
+            return self.surround(sent, response, lambda source: source)
+        note_prefetch(call, await self.prefetched(sent, response, call.policy))
         return response
 
-    def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
-        """Is the response likely to be accepted, so that its body is read before it is?"""
-        return (
-            self.prefetches
-            and response.status_code not in policy.statuses
-            and type(response.stream) not in self.ready
-            and policy is not OFF
-        )
+    async def prefetched(
+        self, request: Request, response: Response, policy: RetryPolicy
+    ) -> PrefetchResult:
+        """Read a small body of known length, if its response is likely to be accepted.
+
+        So a broken one is a failure like any other. Returns how that ended; None: it was not read.
+        """
+        if (
+            not self.prefetches
+            or policy is OFF
+            or response.status_code in policy.statuses
+            or type(response.stream) in self.ready
+            or response.is_closed  # a transport below has read it
+            or self.length_of(response) > self.prefetch
+            or is_endless(response.headers.get("content-type"), response.status_code)
+        ):
+            return None
+        live = self.live(request, response)
+        _, pieces, ending = await read_part(self, response, live, lambda *_: True)
+        if ending is WHOLE:
+            self.with_body(response, pieces)
+        elif ending is LATE:
+            await close(self, response)
+            return DeadlineCut()
+        return ending
+
+    def length_of(self, response: Response) -> int:
+        """The length that the head declares; if it declares none, more than is ever prefetched.
+
+        Where the body really ends, the library decides.
+        """
+        length = UNKNOWN
+        for number, (name, value) in enumerate(response.headers.raw):
+            if name.lower() == b"transfer-encoding":
+                return UNKNOWN
+            if name.lower() == LENGTH:
+                self.length_line = number
+                length = int(value) if value.isdigit() and len(value) < 19 else UNKNOWN
+        return length
 
     async def go_on(self, held: list[Any], facts: Facts) -> Any:
         """Go on with a call whose first attempt was sent before there was a call.
@@ -267,12 +258,13 @@ class HttpxPort:
         request, outgoing = facts[:2]
         prefetch: PrefetchResult = None
         try:
-            if isinstance(held[0], ConsumedBody):
-                held[0] = self.cannot_resend(outgoing, held[0], first=True)
-            elif not isinstance(held[0], Exception):
-                prefetch = await self.receive_first(held[0], request, outgoing)
+            if not isinstance(held[0], Exception):
+                sent, policy = request, self.settings.policy
+                if outgoing is not None:
+                    sent, policy = outgoing.request, outgoing.policy
+                prefetch = await self.prefetched(sent, held[0], policy)
                 if held[0].status_code < 300 and not isinstance(prefetch, Exception):
-                    self.accept_first(held[0], facts, is_whole=prefetch is WHOLE)
+                    self.accept_first(held[0], facts, sent, policy)
                     return held[0]
         except Exception as error:
             held[0] = error
@@ -280,35 +272,26 @@ class HttpxPort:
             cancelled(self.settings, call_of(self, *facts))
             raise
         call = call_after_first(self, *facts)
-        if prefetch is not None:
-            note_prefetch(call, prefetch)
-            prefetch = None
+        if isinstance(held[0], ConsumedBody):
+            held[0] = self.consumed(call, held[0])
+        note_prefetch(call, prefetch)
+        prefetch = None
         call.live, held[0] = held[0], call
         return await run(call, self, held)
-
-    async def receive_first(
-        self, response: Response, request: Request, outgoing: Outgoing | None
-    ) -> PrefetchResult:
-        if response.status_code < 300:
-            if not self.prefetches or type(response.stream) in self.ready:
-                return WHOLE
-        elif not self.should_prefetch(
-            response, self.settings.policy if outgoing is None else outgoing.policy
-        ):
-            return None
-        return await prefetch_body(self, request, response, outgoing)
 
     async def let_go(self, outcome: Any, held: list[Any]) -> None:
         """Close what the caller does not get."""
         for one in (outcome, *held):
             await self.close_unused(one.live if isinstance(one, Call) else one)
 
-    def accept_first(self, response: Response, facts: Facts, *, is_whole: bool) -> None:
+    def accept_first(
+        self, response: Response, facts: Facts, sent: Request, policy: RetryPolicy
+    ) -> None:
         """End a call whose first response is below 300."""
         request, outgoing, started_at, _ = facts
         begin = partial(call_after_first, self, *facts)
-        if not is_whole and (outgoing is None or outgoing.policy is not OFF):
-            watched(self, request if outgoing is None else outgoing.request, response, begin)
+        if policy is not OFF:
+            watched(self, sent, response, begin)
         if outgoing is not None:
             self.reopen(outgoing, response, begin)
         settings = self.settings
@@ -353,11 +336,14 @@ class HttpxPort:
         return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
 
     def is_reused(self, call: Call, error: Exception) -> bool:
-        if not isinstance(self.inner, self.library.own):
-            return False
         from .pools import is_reused  # loaded with the first connection that breaks
 
         return is_reused(*self.idle_at(call))
+
+    async def close_idle(self, call: Call) -> None:
+        from .pools import close_idle
+
+        await close_idle(*self.idle_at(call))
 
     def idle_at(self, call: Call) -> tuple[Any, object]:
         """The pool of the library's own transport, and the origin as it knows it."""
@@ -368,7 +354,17 @@ class HttpxPort:
 
     def live(self, request: Request, response: Response, ends_at: float = inf) -> LiveBody:
         """The source of a response to a request, as that was sent."""
-        return self.live_kind(self, request, response, ends_at)
+        found = self.source_of(response)
+        if not isinstance(found, LiveBody):
+            length, module = self.length_of(response), self.library.module
+            found = self.live_kind(self, module, request, response, length)
+        found.ends_at = ends_at
+        return found
+
+    def source_of(self, response: Response) -> Any:
+        """What was put in place of a body; None: nothing was."""
+        stream: Any = response.stream
+        return stream.stream if type(stream) is self.replaced else None
 
     def shown(self, response: Response, request: Request, source: Source) -> Response:
         copy: Any = object.__new__(self.library.made(Shown, "Response"))
@@ -379,24 +375,25 @@ class HttpxPort:
     def surround(
         self, request: Request, response: Response, make: Callable[[Source], Source]
     ) -> Response:
-        source = self.source_of(request, response)
+        source = self.source_of(response) or self.live(request, response)
         response.stream = self.replaced(make(source))
         return response
 
     def put_back(
-        self, response: Any, live: Live, pieces: list[bytes], ending: Ending | Exception
+        self, response: Response, live: Any, pieces: list[bytes], ending: Ending | Exception
     ) -> Response:
+        live.pieces.extendleft(reversed(pieces))
         if isinstance(ending, Exception):
+            live.pieces.append(ending)
             from .pools import reset_lost
 
             reset_lost(self.inner)
-        again = self.stream_error("the body has broken before")
-        response.stream = self.replaced(rest_of(pieces, ending, live, again))
-        return response  # type: ignore[no-any-return]
+        response.stream = self.replaced(live)
+        return response
 
     def pieces_of(self, response: Any) -> list[bytes]:
-        stream = response.stream
-        return list(stream.stream.pieces if type(stream) is self.replaced else stream)
+        source = self.source_of(response)
+        return list(response.stream if source is None else source.pieces)
 
     def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
         response.stream = self.byte_stream(b"".join(pieces or ()))
@@ -404,45 +401,26 @@ class HttpxPort:
             response.headers.pop(name, None)
         return response
 
-    def source_of(self, request: Request, response: Response) -> Source:
-        stream: Any = response.stream
-        if type(stream) is self.replaced:
-            source: Source = stream.stream
-            return source
-        return self.live(request, response)
-
     def is_quick(self, call: Call, response: Response) -> bool:
         """May the rest of a failed response be worth reading?"""
-        if call.prefetch_result is not None and call.prefetch_result is not WHOLE:
-            return False
-        if self.is_long(response):
+        if call.prefetch_result is LATE or self.is_long(response):
             return False
         # Closing a stream of HTTP/2 leaves the connection open for the others.
-        is_shared = response.extensions.get("http_version") == b"HTTP/2"
-        return not is_shared or type(response.stream) is self.byte_stream
-
-    def was_begun(self, stream: Any) -> bool:
-        """Was a part of a body read, and is the rest still to come?"""
-        if type(stream) is not self.replaced:
-            return False
-        return isinstance(stream.stream, PutBack) and not isinstance(stream.stream.stream, Broken)
+        return response.extensions.get("http_version") != b"HTTP/2" or self.has_ended(response)
 
     def is_long(self, response: Response) -> bool:
         """Is a body longer than what is drained, or kept of a held call?"""
-        stream: Any = response.stream
-        if type(stream) is self.byte_stream:
-            return False
-        if self.was_begun(stream):
-            return sum(map(len, stream.stream.pieces)) > DRAIN_BYTES
-        return DRAIN_BYTES < length_to_prefetch(self, response) < UNKNOWN
+        has_ended = self.has_ended(response)
+        return not has_ended and DRAIN_BYTES < self.length_of(response) < UNKNOWN
 
     def has_ended(self, response: Response) -> bool:
         # One that is closed was made of bytes, so that nobody reads or closes its stream.
         return type(response.stream) is self.byte_stream or response.is_closed
 
     def is_open(self, response: Response) -> bool:
-        stream = response.stream
-        return self.prefetches and (type(stream) not in self.ready or self.was_begun(stream))
+        source = self.source_of(response)
+        is_begun = isinstance(source, LiveBody) and not source.is_broken
+        return self.prefetches and (is_begun or type(response.stream) not in self.ready)
 
     def is_resumable(self, request: Request, response: Response) -> bool:
         return request.method == "GET"
@@ -451,15 +429,14 @@ class HttpxPort:
         """Is it a small JSON document of unknown length? It is requested again as a whole.
 
         It continues only if its bytes begin with those that the caller has, because then all that
-        the caller gets is the second response, byte for byte. Not without a read timeout: such a
-        caller expects silences, as in a feed of documents.
+        the caller gets is the second response, byte for byte.
         """
         kind = media_type(response.headers.raw)
         is_document = kind == "application/json" or (
             kind.endswith("+json") and kind != "application/stream+json"
         )
-        is_small = is_document and length_to_prefetch(self, response) == UNKNOWN
-        return is_small and response.status_code in (200, 206) and own_timeout(request) is not None
+        is_small = is_document and self.length_of(response) == UNKNOWN
+        return is_small and response.status_code in (200, 206)
 
     def source_of_rest(self, response: Any) -> Source:
         source: Source = response.stream.stream  # as ``received`` has left it
@@ -501,13 +478,13 @@ class HttpxPort:
         if timeouts is not None:
             timeouts.reopen(outgoing.reads_until)
             if outgoing.reads_until != inf and type(response.stream) is not self.byte_stream:
-                from .deadlines import Bounded
+                from ...engine.refusals import body_is_late
 
-                self.surround(
-                    outgoing.request,
-                    response,
-                    lambda source: Bounded(self, source, timeouts, begin),
-                )
+                def bounded(source: Source) -> Source:
+                    innermost(source).late = lambda error: body_is_late(self, begin(), error)
+                    return source
+
+                self.surround(outgoing.request, response, bounded)
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         from .status import status_error
@@ -543,14 +520,13 @@ class Library:
         self.roots = (self.name, self.name.replace("httpx", "httpcore"))
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.own = module.HTTPTransport, module.AsyncHTTPTransport
         self.byte_stream: type[ByteStream] = module.ByteStream
-        self._made: dict[tuple[type, str], type] = {}
+        self._made: dict[type, Any] = {}
+        self.replaced = self.made(Replaced, *STREAMS)
 
-    def made(self, kind: type, base: str) -> type:
-        """Ours, made of a class of the library's, which insists on its own."""
-        found = self._made.get((kind, base))
-        if found is None:  # another thread may make one meanwhile
-            made = type(kind.__name__, (kind, getattr(self.module, base)), {})
-            found = self._made.setdefault((kind, base), made)
-        return found
+    def made(self, kind: type, *bases: str) -> Any:
+        """Ours, made of classes of the library's, which insists on its own."""
+        if kind not in self._made:
+            theirs = [getattr(self.module, base) for base in bases]
+            self._made[kind] = type(kind.__name__, (kind, *theirs), {})
+        return self._made[kind]

@@ -2,247 +2,194 @@
 
 ``LiveBody`` alone reads a response's body, through the library's own stream. httpcore asks for the
 read timeout once, when a body begins, and closes the connection when a read of its own times out.
-So the network stream, which is in each response's extensions, is read in its place where a read has
-to end by some instant: httpcore gets what arrived when it asks for it, and a body that pauses stays
-intact. Not over HTTP/2, where other streams read from the connection too: there httpcore reads, for
-as long as the client allows.
+So where a read has to end by some instant, the network stream, which is in each response's
+extensions, is read first, and the parser gets what arrived: a body that pauses stays intact. Not
+over HTTP/2, where other streams read from the connection too: there httpcore reads, for as long as
+the client allows.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.errors import DeadlineCut
+from ...engine.errors import EARLY, DeadlineCut
 from ...engine.reading import BODILESS, is_readable
 from .errors import own_error
 from .request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from types import ModuleType
 
     from httpx import Request, Response
 
-    from .types import HttpxPort
+    from ...engine.port import Port
 
-HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")
 PIECE = 65_536  # bytes asked for at once, as by httpcore
+
+
 LENGTH = b"content-length"
-FRAMING = (LENGTH, b"transfer-encoding")
-UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
+EMPTY = -1  # no number of bytes
 
 
-def length_to_prefetch(port: HttpxPort, response: Response) -> int:
-    """Return the length that the head declares; if it declares none, more than is ever prefetched.
+def has_arrived(response: Response, line: int) -> bool:
+    """Has all of a body come with its head? Then it cannot break, and it stays where it is.
 
-    Where the body really ends, the library decides.
+    Every call that succeeds at once asks this. A server declares the length in the same ``line`` of
+    each head, so only that is read.
     """
     try:
-        _, name, value = response.headers._list[port.length_line]
-    except (AttributeError, IndexError):
-        name = value = b""
-    if name not in FRAMING:
-        lines = response.headers.raw
-        places = [i for i, line in enumerate(lines) if line[0].lower() in FRAMING]
-        if not places:
-            return UNKNOWN
-        port.length_line = places[0]
-        name, value = lines[places[0]]
-    try:
-        return int(value) if name.lower() == LENGTH and value.isdigit() else UNKNOWN
-    except ValueError:  # thousands of digits
-        return UNKNOWN
+        _, name, value = response.headers._list[line]
+        if name != LENGTH:
+            return False
+        # Its public view is a copy. An empty body may be a stream of events that ended too early.
+        unread = parser_of(response.stream)._receive_buffer._data
+        return len(unread) == (int(value) or EMPTY)
+    except (AttributeError, IndexError, ValueError):
+        return False
 
 
-def unread(stream: Any) -> bytes:
-    """Bytes of a body that have arrived and were not read yet, with framing.
-
-    AttributeError: unknown.
-    """
-    state = stream._httpcore_stream._stream._connection._h11_state
-    return state._receive_buffer._data  # type: ignore[no-any-return]  # its public view is a copy
+def parser_of(stream: Any) -> Any:
+    """The parser of the connection of HTTP/1 that a body comes from. AttributeError: unknown."""
+    return stream._httpcore_stream._stream._connection._h11_state
 
 
-def arrived(stream: Any) -> int:
-    """Bytes of a body that have arrived and were not read yet, with framing; -1: unknown."""
-    try:
-        return len(unread(stream))
-    except AttributeError:
-        return -1
-
-
-def is_bodiless(request: Request, response: Response) -> bool:
-    """Has the response no body, whatever its head says?"""
-    return request.method == "HEAD" or response.status_code in BODILESS
-
-
-def own_timeout(request: Request) -> float | None:
-    """Return the caller's timeout of each read; None: there is none."""
-    timeouts = request.extensions.get("timeout")
-    return timeouts.get("read") if timeouts else None
+def never() -> float:
+    return inf
 
 
 class LiveBody:
-    """The source of a response: the bytes that are still to come.
+    """The source of a response: what was put back of it, and then the bytes that are to come.
 
     Each read ends by ``ends_at``, and by the deadline of the timeouts with which the request was
     sent.
 
     Attributes:
-        stream: The library's own.
         ends_at: An instant of the system's clock.
+        pieces: What was read before, and what broke the body then, if anything did.
+        late: Makes the error of a body that the deadline has cut; None: it is DeadlineCut.
     """
 
-    _found: bytes | Exception | None = None  # received, and not given to httpcore yet
+    late: Callable[[str], Exception] | None = None
     _received = 0
+    _is_lost = False  # a read has failed, or was given up: the stream would seem to end here
     _is_closed = False
 
     def __init__(
-        self, port: HttpxPort, request: Request, response: Response, ends_at: float = inf
+        self, port: Port[Any], module: ModuleType, request: Request, response: Response, length: int
     ) -> None:
-        self.stream: Any = response.stream
-        self.ends_at = ends_at
-        self._port, self._headers = port, response.headers
-        timeouts = request.extensions.get("timeout") or {}
-        self._configured: Any = timeouts
-        self._timeouts: Any = timeouts if hasattr(timeouts, "deadline_at") else None  # ours
-        self._length = 0 if is_bodiless(request, response) else length_to_prefetch(port, response)
-        wire = response.extensions.get("network_stream")
-        is_alone = response.extensions.get("http_version") in HTTP_1 and hasattr(wire, "__dict__")
-        self._wire: Any = wire if is_alone else None
+        self.ends_at = inf
+        self.pieces: deque[bytes | Exception] = deque()
+        self._port, self._module, self._headers = port, module, response.headers
+        self._stream: Any = response.stream
+        is_bodiless = request.method == "HEAD" or response.status_code in BODILESS
+        self._length = 0 if is_bodiless else length
+        self._timeouts: Any = request.extensions.get("timeout") or {}
+        self._deadline_in: Callable[[], float] = getattr(self._timeouts, "left", never)
+        self._wire: Any = response.extensions.get("network_stream")
+        try:
+            self._parser = None if self._wire is None else parser_of(self._stream)
+        except AttributeError:  # of HTTP/2, or of another transport
+            self._parser = None
         self._chunks: Any = None
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # of each flavour
 
-        async def _next(self) -> bytes: ...  # the next bytes as the library reads them
-        async def _next_in_time(self, seconds: float) -> bytes: ...  # with no wire to bound
-        async def _receive(self, seconds: float) -> bytes: ...  # from the wire
+        async def _next(self) -> bytes: ...
+        async def _receive(self, seconds: float | None) -> bytes: ...
         async def close(self) -> None: ...
-        def _give(self, most: int, timeout: float | None = None) -> Any: ...
+
+    @property
+    def can_wait(self) -> bool:
+        return self._parser is not None
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self.pieces) and isinstance(self.pieces[-1], Exception)
 
     def left(self) -> float:
         """Seconds in which a read has to end."""
         left = inf if self.ends_at == inf else self.ends_at - SYSTEM_CLOCK.true_monotonic()
-        return left if self._timeouts is None else min(left, self._timeouts.left())
-
-    @property
-    def can_wait(self) -> bool:
-        return self._wire is not None and self._unread() is not None
-
-    def _unread(self) -> bytes | None:
-        try:
-            return unread(self.stream)
-        except AttributeError:  # of HTTP/2, or of another transport
-            return None
+        return min(left, self._deadline_in())
 
     async def has_more(self) -> bool:
-        """Wait until the body can be read on; False: the time is over, and the body is intact.
-
-        PyPy's sockets time out up to half a millisecond early.
-        """
-        if self._found is not None or self._received >= self._length:
+        """Wait until the body can be read on; False: the time is over, and the body is intact."""
+        left, parser = self.left(), self._parser
+        is_free = left == inf and self._deadline_in is never
+        if is_free or self.pieces or self._received >= self._length:
             return True  # the end of a body comes without a wait
-        left = self.left()
-        if left == inf:
-            return True
         if left <= 0:
             return False
-        there = None if self._wire is None else self._unread()
-        if there is None or is_readable(
-            bytes(there), is_chunked="transfer-encoding" in self._headers
-        ):
+        is_chunked = "transfer-encoding" in self._headers
+        if parser is None or is_readable(parser.trailing_data[0], is_chunked=is_chunked):
             return True
-        own: float | None = self._configured.get("read")
-        is_own = own is not None and own < left  # a body that exceeds it is a broken one
+        own = self._timeouts.get("read")
+        longest: float = left if own is None else min(own, left)
         try:
-            self._found = await self._receive(max(left if own is None else min(own, left), LEAST))
+            found = await self._receive(None if longest == inf else max(longest, LEAST))
         except Exception as error:
-            if not is_own and type(error).__name__ == "ReadTimeout" and self.left() <= LEAST:
+            # A body that exceeds the client's own timeout is a broken one.
+            if type(error).__name__ == "ReadTimeout" and self.left() <= LEAST:
                 return False
-            self._found = error
+            raise own_error(error, self._module)  # noqa: B904  # mostly another one
+        parser.receive_data(found)
         return True
 
     async def read(self) -> bytes:
+        if self.pieces:
+            piece = self.pieces.popleft()
+            if isinstance(piece, bytes):
+                return piece
+            try:
+                raise piece
+            finally:
+                del piece  # its traceback holds this frame
         try:
-            if self.ends_at == inf and self._timeouts is None and self._found is None:
-                return await self._next()
-            left, wire = self.left(), self._wire
-            if left != inf and not await self.has_more():
+            # httpcore has asked for its timeout when the body began: not the caller's own, if that
+            # was before the hand-over. So it is given what was received.
+            is_ours = self._deadline_in is not never
+            if is_ours and self.ends_at == inf and not await self.has_more():
                 await self.close()
-                raise self._late()
-            if wire is None:
-                piece = await (self._next() if left == inf else self._next_in_time(left))
-            else:
-                before = vars(wire).get("read")
-                self._read, wire.read = wire.read, self._give
-                try:
-                    piece = await self._next()
-                finally:  # before another request may have the connection
-                    if before is None:
-                        vars(wire).pop("read", None)
-                    else:
-                        wire.read = before
+                raise self._cut()
+            if self._is_lost:
+                raise self._port.stream_error("the body has broken, or its reading was given up")
+            self._is_lost = True
+            piece = await self._next()
+            self._is_lost = False
             self._received += len(piece)
+            if not piece:
+                self._length = 0  # the connection may be another request's by now
             return piece
         except Exception as error:
-            raise own_error(error, self._port.library.module)  # noqa: B904  # mostly the same one
+            if "Timeout" in type(error).__name__ and self._deadline_in() <= EARLY and self.late:
+                raise self._cut(type(error).__name__) from error
+            raise own_error(error, self._module)  # noqa: B904  # mostly the same one
 
-    def _late(self) -> Exception:
-        if self._timeouts is not None and self._timeouts.is_over():
-            return DeadlineCut()
-        return self._port.stream_timeout("the body did not come in time")
-
-    def _taken(self) -> bytes:
-        """Return the bytes that were received, once."""
-        found, self._found = self._found, None
-        if isinstance(found, bytes):
-            return found
-        try:
-            raise found  # type: ignore[misc]
-        finally:
-            del found  # its traceback holds this frame
-
-    def _bounded(self, timeout: float | None) -> float | None:
-        """The timeout of httpcore's own read, for the rest of a chunk's framing for example.
-
-        It has asked for it when the body began, and a body that was handed over is read with the
-        caller's own.
-        """
-        if self._timeouts is not None:
-            timeout = self._timeouts.get("read")
-        left = self.left()
-        if left == inf or (timeout is not None and timeout <= left):
-            return timeout
-        return max(left, LEAST)
+    def _cut(self, error: str = "DeadlineExceeded") -> Exception:
+        """Make the error of a body that did not come in time."""
+        if self._deadline_in() > EARLY:
+            return self._port.stream_timeout("the body did not come in time")
+        return DeadlineCut() if self.late is None else self.late(error)
 
 
 class SyncLive(LiveBody):
     """The source of a synchronous response."""
 
-    _chunks: Iterator[bytes] | None
-
     async def _next(self) -> bytes:
         if self._chunks is None:
-            self._chunks = iter(self.stream)
+            self._chunks = iter(self._stream)
         for chunk in self._chunks:
             if chunk:
-                return chunk
+                return chunk  # type: ignore[no-any-return]
         return b""
 
-    async def _next_in_time(self, seconds: float) -> bytes:
-        return await self._next()
-
-    async def _receive(self, seconds: float) -> bytes:
+    async def _receive(self, seconds: float | None) -> bytes:
         return self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
-
-    def _give(self, most: int, timeout: float | None = None) -> Any:
-        """Stand in for the ``read`` of the network stream."""
-        if self._found is not None:
-            return self._taken()
-        return self._read(most, self._bounded(timeout))
 
     async def close(self) -> None:
         if not self._is_closed:  # httpx2 closes its iterator, and then the stream
-            self.stream.close()
+            self._stream.close()
             self._is_closed = True

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.alarms import Backstop
 from ...engine.clock import BACKSTOP
 from ...engine.errors import DeadlineCut
-from ...engine.reading import DRAIN_BYTES
-from .port import ASYNC, HttpxPort, Library
+from .port import HttpxPort, Library
 from .reading import PIECE, LiveBody
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from httpx import AsyncBaseTransport, Request, Response
 
     from ...core.call import Call
@@ -25,45 +22,25 @@ if TYPE_CHECKING:
 class AsyncLive(LiveBody):
     """The source of an asynchronous response."""
 
-    _chunks: AsyncIterator[bytes] | None
-    _is_lost = False  # a read was given up: the stream would seem to end here
-
     async def _next(self) -> bytes:
-        if self._is_lost:
-            raise self._port.stream_error("the reading of the body was given up")
+        left, backstop = self.left(), self._port.backstop
+        if left == inf or backstop is None:
+            return await self._next_piece()
+        with backstop.after(left + BACKSTOP):
+            return await self._next_piece()
+        await self.close()
+        raise self._cut()
+
+    async def _next_piece(self) -> bytes:
         if self._chunks is None:
-            self._chunks = aiter(self.stream)
-        self._is_lost, found = True, b""
+            self._chunks = aiter(self._stream)
         async for found in self._chunks:
             if found:
-                break
-        self._is_lost = False
-        return found
+                return found  # type: ignore[no-any-return]
+        return b""
 
-    async def _next_in_time(self, seconds: float) -> bytes:
-        import anyio
-
-        with anyio.CancelScope(deadline=anyio.current_time() + seconds + BACKSTOP):
-            return await self._next()
-        await self.close()
-        raise self._late()
-
-    async def _receive(self, seconds: float) -> bytes:
-        try:
-            return await self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
-        except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled outside of the stream's generators
-                import anyio
-
-                with anyio.CancelScope(shield=True):
-                    await self.close()
-            raise
-
-    async def _give(self, most: int, timeout: float | None = None) -> Any:
-        """Stand in for the ``read`` of the network stream."""
-        if self._found is not None:
-            return self._taken()
-        return await self._read(most, self._bounded(timeout))
+    async def _receive(self, seconds: float | None) -> bytes:
+        return await self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
 
     async def close(self) -> None:
         """Close the stream; let its generators end by reading on: trio warns of unfinished ones.
@@ -73,18 +50,17 @@ class AsyncLive(LiveBody):
         """
         if self._is_closed:
             return
-        await self.stream.aclose()
+        await self._stream.aclose()
         self._is_closed = True
-        room = 0 if self._wire is None or self._chunks is None else DRAIN_BYTES
         with suppress(Exception):
-            while room > 0 and (piece := await self._next()):  # it had arrived
-                room -= len(piece)
+            while self.can_wait and self._chunks is not None and await self._next_piece():
+                pass  # it had arrived
 
 
 class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
-    kinds, live_kind = ASYNC, AsyncLive
+    is_async, live_kind = True, AsyncLive
     backstop: Backstop  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
@@ -94,10 +70,8 @@ class AsyncHttpxPort(HttpxPort):
     async def close_idle(self, call: Call) -> None:
         import anyio
 
-        from .pools import close_idle
-
         with anyio.CancelScope(shield=True):
-            await close_idle(*self.idle_at(call))
+            await super().close_idle(call)
 
     async def transmit(self, call: Call, request: Request) -> Response:
         response: Response
@@ -121,24 +95,15 @@ class AsyncHttpxPort(HttpxPort):
         await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
         raise DeadlineCut
 
-    def is_full(self) -> bool:
-        from .pools import is_full
-
-        return is_full(self.inner)
-
     async def close_unused(self, response: Response | Exception | None) -> None:
         if isinstance(response, Exception):
             return
-        from .pools import close_lost, free_lost_request, free_lost_slots, reset_lost
+        from .pools import free_lost_slots, reset_lost
 
         if response is not None:
             import anyio
 
             with anyio.CancelScope(shield=True):
-                try:
-                    await response.stream.aclose()  # type: ignore[union-attr]
-                finally:  # the backstop's cancellation may arrive in the middle of it
-                    if free_lost_request(response.stream):
-                        await close_lost(self.inner)
+                await response.stream.aclose()  # type: ignore[union-attr]
         free_lost_slots(self.inner)
         reset_lost(self.inner)

@@ -16,9 +16,8 @@ from ...engine.calls import call_of, cancelled
 from ...engine.current import CURRENT
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
-from .bodies import has_arrived
-from .port import ASYNC, SYNC, HttpxPort, Kinds, Library
-from .reading import SyncLive
+from .port import HttpxPort, Library
+from .reading import SyncLive, has_arrived
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -38,7 +37,7 @@ current = CURRENT.get
 class SyncHttpxPort(HttpxPort):
     """The port of ``RetryTransport``."""
 
-    kinds, live_kind = SYNC, SyncLive
+    is_async, live_kind = False, SyncLive
     backstop = None  # pyright: ignore
 
     async def transmit(self, call: Call, request: Request) -> Response:
@@ -50,20 +49,6 @@ class SyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
             response.stream.close()  # type: ignore[union-attr]
-
-    async def close_idle(self, call: Call) -> None:
-        from .pools import close_idle
-
-        await close_idle(*self.idle_at(call))
-
-
-def check_inner(inner: object, name: str, flavour: Kinds, wrapper: str) -> None:
-    roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
-    is_of_other = ("httpx2" if name == "httpx" else "httpx") in roots and name not in roots
-    if is_of_other or not callable(getattr(inner, flavour.method, None)):
-        from .messages import wrong_inner
-
-        raise TypeError(wrong_inner(inner, name, "" if is_of_other else flavour.base, wrapper))
 
 
 def take_over_retries(inner: object, wrapper: str) -> int:
@@ -83,14 +68,15 @@ class Retrying:
     """The part that the transports of both flavours share."""
 
     if TYPE_CHECKING:
-        _kinds: Kinds
+        _prefix: str  # of the library's names
+        _method: str  # of transports
 
     else:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name):
             from .messages import missing_attribute
 
-            raise missing_attribute(self, self._library.name, self._kinds.method, name)
+            raise missing_attribute(self, self._library.name, self._method, name)
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__name__}"
@@ -104,7 +90,7 @@ class Retrying:
         **options: Unpack[FamilyOptions[object]],
     ) -> None:
         self._library: Library  # here, since help() lists the annotations of a class
-        library, kinds, wrapper = self._library, self._kinds, type(self).__name__
+        library, wrapper, is_async = self._library, type(self).__name__, bool(self._prefix)
         is_default = inner is None
         if is_default:
             lost = next((name for name in PROXIES if os.environ.get(name)), None)
@@ -112,17 +98,22 @@ class Retrying:
                 from .messages import warn_of_lost_proxy
 
                 warn_of_lost_proxy(lost, library.name)
-            inner = getattr(library.module, kinds.default)()
-        check_inner(inner, library.name, kinds, wrapper)
-        awaits = kinds.is_async
+            inner = getattr(library.module, f"{self._prefix}HTTPTransport")()
+        roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
+        is_of_other = library.name not in roots and not roots.isdisjoint(("httpx", "httpx2"))
+        if is_of_other or not callable(getattr(inner, self._method, None)):
+            from .messages import wrong_inner
+
+            base = "" if is_of_other else f"{self._prefix}BaseTransport"
+            raise TypeError(wrong_inner(inner, library.name, base, wrapper))
         settings = Settings(
-            wrapper, policy, options, awaits=awaits, layered=awaits, prefetch=PREFETCH
+            wrapper, policy, options, awaits=is_async, layered=is_async, prefetch=PREFETCH
         )
         self.inner: Any = inner
         self.inner_retries = take_over_retries(inner, wrapper)
         self.policy, self.limits = settings.policy, settings.limits
         made: type[HttpxPort] = SyncHttpxPort
-        if awaits:
+        if is_async:
             from .tasks import AsyncHttpxPort  # of no use to the other flavour
 
             made = AsyncHttpxPort
@@ -133,7 +124,7 @@ class Retrying:
 class SyncRetrying:
     """The part of ``RetryTransport`` that sends."""
 
-    _kinds = SYNC
+    _prefix, _method = "", "handle_request"
 
     if TYPE_CHECKING:
         inner: Any
@@ -167,7 +158,7 @@ class SyncRetrying:
                     if not port.prefetches:
                         if outgoing is None and port.is_plain and port.shared.quiet:
                             return outcome
-                    elif has_arrived(port, outcome):
+                    elif has_arrived(outcome, port.length_line):
                         outcome.extensions[SETTING] = SENT
                         if port.is_plain and port.shared.quiet:
                             return outcome  # no read is left that a deadline could bound
@@ -199,7 +190,7 @@ class SyncRetrying:
 class AsyncRetrying:
     """The part of ``AsyncRetryTransport`` that sends."""
 
-    _kinds = ASYNC
+    _prefix, _method = "Async", "handle_async_request"
 
     if TYPE_CHECKING:
         inner: Any
@@ -236,7 +227,7 @@ class AsyncRetrying:
                     if not port.prefetches:
                         if outgoing is None and port.is_plain and port.shared.quiet:
                             return outcome
-                    elif has_arrived(port, outcome):
+                    elif has_arrived(outcome, port.length_line):
                         outcome.extensions[SETTING] = SENT
                         if port.is_plain and port.shared.quiet:
                             return outcome  # no read is left that a deadline could bound
