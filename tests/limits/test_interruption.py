@@ -5,8 +5,7 @@ Each test begins anew for each line of its inner block, which is interrupted the
 
 import pytest
 
-from forbear import CircuitBreaker, ConcurrencyLimit, Origins, Pacing, RetryBudget, RetryGate
-from forbear.addons.breaker import CircuitState
+from forbear import ConcurrencyLimit, Origins, Pacing, RetryBudget, RetryGate
 from forbear.addons.concurrency import Slot
 from forbear.addons.cooldown import Cooldown
 from forbear.addons.pacing import Turn
@@ -19,15 +18,6 @@ from .test_lease import Asking
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired
-CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
-
-
-def fail(breaker, now, origin=A, permit=0):
-    breaker.record(origin, failed=True, sent_at=now, now=now, permit=permit)
-
-
-def succeed(breaker, now, permit=0):
-    breaker.record(A, failed=False, sent_at=now, now=now, permit=permit)
 
 
 @pytest.fixture(autouse=True)
@@ -38,39 +28,6 @@ def lines_are_watched():
 
 def is_free(shared):
     return bool(shared._lock.acquire(blocking=False)) and shared._lock.release() is None
-
-
-@pytest.mark.parametrize("rate", [None, 0.5], ids=["in a row", "rate"])
-@pytest.mark.parametrize("steps", range(1, 7))
-def test_a_breaker_can_open_and_close_again(steps, rate):
-    """Interrupted while it opens, probes, opens again, probes, closes or forgets."""
-
-    def one_round(breaker, now):
-        yield fail(breaker, now)
-        yield fail(breaker, now)
-        yield fail(breaker, now + 5, permit=breaker.admit(A, now + 5).permit)
-        yield succeed(breaker, now + 10, breaker.admit(A, now + 10).permit)
-        yield breaker.release(A, breaker.admit(A, now + 10).permit)
-        yield fail(breaker, now + 5_000, B)  # all others are forgotten by then
-
-    for line in every_line("addons", 5):
-        breaker = CircuitBreaker(2, failure_rate=rate, minimum_calls=2, open_for=1.0)
-        rounds = one_round(breaker, NOW)
-        for _ in range(steps - 1):
-            next(rounds)
-        with line:
-            next(rounds)
-        for now in (LATER, LATER + 1_000, LATER + 2_000, LATER + 3_000):
-            admission = breaker.admit(A, now)
-            assert admission.refused_for == 0
-            succeed(breaker, now, admission.permit)
-        now = LATER + 4_000
-        assert breaker.state(A, now) is CLOSED
-        for _ in range(2):
-            fail(breaker, now)
-        assert breaker.refused_for(A, now) > 0
-        assert breaker.states(now) == {A: OPEN}
-        assert repr(breaker) == "<CircuitBreaker 1 open>"
 
 
 def test_a_gate_knows_who_is_awake(monkeypatch):

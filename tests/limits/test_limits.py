@@ -16,7 +16,7 @@ from forbear import (
     RetryGate,
     RetryPolicy,
 )
-from forbear.addons.breaker import Admission, CircuitState
+from forbear.addons.breaker import Admission
 from forbear.addons.cooldown import PACE
 from forbear.addons.hedge import refusal_of_hedge
 from forbear.core.call import PLUGIN_ERROR, Call
@@ -30,7 +30,7 @@ from forbear.strategies import Failure, Phase, RetryRefused
 from ..failures import REFUSED, RESET, answer
 
 A, B, C = "http://a:80", "http://b:80", "http://c:80"
-CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 NOW = 1_000.0
 
 
@@ -137,7 +137,7 @@ def test_which_errors_are_trouble(kind):
     """Failed connections and timeouts; not what is wrong on this side, nor a healthy goodbye."""
     breaker = CircuitBreaker(1, failure_rate=None)
     told(limits_of(breaker=breaker), Failure(FailureKind(kind), Phase.SENT, error="Some"))
-    assert (breaker.state(A, NOW) is OPEN) == (kind not in NO_WORD)
+    assert (breaker.state(A, NOW) == OPEN) == (kind not in NO_WORD)
 
 
 @pytest.mark.parametrize(("failure", "counts"), [
@@ -160,7 +160,7 @@ def test_which_answers_are_trouble(failure, counts):
     limits = limits_of(breaker=breaker)
     for outcome in (RESET, failure, RESET):
         sent(a_call(limits), outcome)
-    assert breaker.state(A, NOW) is (CLOSED if counts is False else OPEN)
+    assert breaker.state(A, NOW) == (CLOSED if counts is False else OPEN)
     sent(a_call(limits_of(breaker=single)), failure)
     assert single.state(A, NOW) is (OPEN if counts else CLOSED)
 
@@ -193,7 +193,7 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure):
     breaker = opened()
     call, _ = begun(limits_of(breaker=breaker), now=NOW + 10)
     sent(call, failure, NOW + 10)
-    assert breaker.state(A, NOW + 10) is HALF_OPEN
+    assert breaker.state(A, NOW + 10) == HALF_OPEN
     assert breaker.refused_for(A, NOW + 10) == 0
 
 
@@ -348,7 +348,8 @@ def test_an_origin_whose_circuit_is_open_is_passed_over():
     planned(sent(call, RESET), RESET)
     assert call.origin == C
     breaker.record(C, failed=True, sent_at=NOW, now=NOW + 3)  # as A and B: the soonest is A
-    assert limits.admit(call, NOW + 3) == 7.0
+    with pytest.raises(RetryRefused):
+        limits.admit(call, NOW + 3)
     assert (call.origin, limits.admit(call, NOW + 10)) == (A, 0.0)
 
 
@@ -402,7 +403,7 @@ def test_quiet_asks_every_part():
 class Taken:
     """A half-open breaker whose only permit another call takes each time, just before ours."""
 
-    quiet = is_closed = False
+    quiet = False
     mode = "enforce"
     is_taken = True
 

@@ -7,11 +7,11 @@ from hypothesis import settings, stateful
 from hypothesis.stateful import consumes, rule
 
 from forbear import CircuitBreaker
-from forbear.addons.breaker import PROBE_TIMEOUT, TRANSITIONS, CircuitState, Transition
+from forbear.addons.breaker import PROBE_TIMEOUT, Transition
 
 ORIGINS = st.sampled_from(["http://a:80", "http://b:80"])
-CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
-ALLOWED = {(before, after) for (before, _), after in TRANSITIONS.items()}
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
+ALLOWED = {(CLOSED, OPEN), (OPEN, HALF_OPEN), (HALF_OPEN, OPEN), (HALF_OPEN, CLOSED)}
 SLACK = 1e-6
 
 
@@ -38,7 +38,7 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
     def begin(self, fields: dict[str, float]) -> None:
         self.now = 100.0
         self.breaker = CircuitBreaker(**fields)  # type: ignore[arg-type]
-        self.states: dict[str, CircuitState] = {}
+        self.states: dict[str, str] = {}
         self.opened_at: dict[str, tuple[float, float]] = {}
         # Permits of this generation, and when they expire.
         self.out: dict[str, dict[int, float]] = {}
@@ -48,11 +48,11 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
         if edge is None:
             return
         assert edge.origin == origin
-        assert edge.from_state is self.states.get(origin, CLOSED)
+        assert edge.from_state == self.states.get(origin, CLOSED)
         assert (edge.from_state, edge.to_state) in ALLOWED
-        if edge.from_state is HALF_OPEN:
+        if edge.from_state == HALF_OPEN:
             assert permit in self.out[origin], "only who holds a permit of this generation moves it"
-        if edge.to_state is OPEN:
+        if edge.to_state == OPEN:
             assert edge.open_for is not None
             assert edge.open_for >= self.breaker.open_for - SLACK
             self.opened_at[origin] = (self.now, edge.open_for)
@@ -67,14 +67,14 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
         assert refused_for == promised, "what was looked up is what is answered"
         self.passed(edge, origin)
         state = self.states.get(origin, CLOSED)
-        if before is OPEN and not refused_for:
+        if before == OPEN and not refused_for:
             opened_at, open_for = self.opened_at[origin]
             assert self.now >= opened_at + open_for - SLACK, "sooner than it was opened for"
-        assert state is not OPEN or refused_for > 0
+        assert state != OPEN or refused_for > 0
         if refused_for:
             assert permit == 0
             return stateful.multiple()
-        assert (permit > 0) == (state is HALF_OPEN)
+        assert (permit > 0) == (state == HALF_OPEN)
         if permit:
             self.out[origin][permit] = self.now + PROBE_TIMEOUT
             assert sum(expires_at > self.now for expires_at in self.out[origin].values()) <= 1
@@ -94,21 +94,21 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
         if edge is not None and hint is not None:
             assert edge.open_for is not None
             assert edge.open_for >= hint - SLACK
-        elif hint is not None and self.states.get(call.origin) is OPEN:
+        elif hint is not None and self.states.get(call.origin) == OPEN:
             opened_at, open_for = self.opened_at[call.origin]
             self.opened_at[call.origin] = (opened_at, max(open_for, self.now + hint - opened_at))
 
     @rule(call=consumes(calls))
     def succeed(self, call: Sent) -> None:
         edge = self.end(call, failed=False)
-        assert edge is None or edge.to_state is CLOSED, "a success never opens anything"
+        assert edge is None or edge.to_state == CLOSED, "a success never opens anything"
 
     @rule(call=consumes(calls))
     def cancel(self, call: Sent) -> None:
         before = self.breaker.state(call.origin, self.now)
         self.breaker.release(call.origin, call.permit)
         self.out.get(call.origin, {}).pop(call.permit, None)
-        assert self.breaker.state(call.origin, self.now) is before
+        assert self.breaker.state(call.origin, self.now) == before
 
     @rule(call=consumes(calls))
     def forget(self, call: Sent) -> None:
@@ -121,7 +121,7 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
     @rule(origin=ORIGINS)
     def it_can_always_be_probed_in_the_end(self, origin: str) -> None:
         """Whatever was cancelled or forgotten: after its time and all permits someone may go."""
-        if self.states.get(origin, CLOSED) is not CLOSED:
+        if self.states.get(origin, CLOSED) != CLOSED:
             later = max(self.breaker.refused_for(origin, self.now), PROBE_TIMEOUT) + 1.0
             assert self.breaker.refused_for(origin, self.now + later) == 0.0
 
@@ -129,14 +129,13 @@ class BreakerLaws(stateful.RuleBasedStateMachine):
     def the_state_is_the_one_told(self) -> None:
         for origin, state in getattr(self, "states", {}).items():
             found = self.breaker.state(origin, self.now)
-            is_over = state is OPEN and self.breaker.refused_for(origin, self.now) == 0
-            assert found is (HALF_OPEN if is_over else state)
+            is_over = state == OPEN and self.breaker.refused_for(origin, self.now) == 0
+            assert found == (HALF_OPEN if is_over else state)
 
     @stateful.invariant()
     def quiet_means_that_every_origin_is_well(self) -> None:
         if hasattr(self, "breaker") and self.breaker.quiet:
-            assert all(state is CLOSED for state in self.states.values())
-            assert all(circuit.is_healthy for circuit in self.breaker._circuits.values())
+            assert all(state == CLOSED for state in self.states.values())
 
 
 TestBreakerLaws = BreakerLaws.TestCase

@@ -2,22 +2,21 @@
 
 One circuit per origin; only origins that failed are kept.
 
-    state      trigger            next       caused by
-    closed     TOO_MANY_FAILURES  open       an attempt that was sent since the circuit closed
-    open       TIME_IS_UP         half-open  the first call that asks to send after ``until``
-    half-open  PROBE_FAILED       open       the holder of the permit; open for twice as long
-    half-open  PROBE_SUCCEEDED    closed     the holder of the permit
+    state      becomes    when                                              because of
+    closed     open       too many attempts failed                          one sent since it closed
+    open       half-open  a call asks to send after ``until``               time
+    half-open  open       the probe failed; it is open for twice as long    who holds the permit
+    half-open  closed     the probe succeeded                               who holds the permit
 
-TRANSITIONS is this table, and nothing else sets a state. An attempt sent before the last transition
-says how the origin was, so it causes none, and one without a permit should not have been sent.
-Each transition voids the permit that is out, because it says nothing of the new state.
+An attempt sent before the last transition says how the origin was, so it causes none, and one
+without a permit should not have been sent. Each transition voids the permit that is out, because it
+says nothing of the new state.
 
 The circuit has no lock, because the breaker calls it inside its own. Instants are monotonic.
 """
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
 from itertools import count
 from math import inf
 from typing import NamedTuple
@@ -29,14 +28,12 @@ from ..core.checks import (
     check_number,
     check_positive_int,
     rebuilt,
-    shown,
     suggesting,
 )
 from ..core.feature_checks import check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from ..limits import Locked
-from ..limits.scopes import delayed_so_far, note_delay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,49 +44,30 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure, Refusal
     from ..telemetry.rows import Row
 
+    CircuitState = Literal["closed", "open", "half_open"]
+
 SLICES = 10  # of the window, which slides by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
 # Seconds that a refusal names while the permit is out: most responses take less.
 PROBE_ESTIMATE = 1.0
 PROBE_TIMEOUT = 60.0  # seconds after which another probe replaces one that has not ended
-GROWTH = 2.0  # of the time open after a probe has failed
 JITTER = 0.2  # of the time open, to both sides
+MOST_ORIGINS = 1024  # the oldest first out; a forgotten origin is closed again
+# Seconds after which failures are forgotten, for an open circuit from when a probe may be sent: an
+# origin that is not called any more must not slow down the calls to all others.
+FADE = 600.0
 WARNING, INFO = 30, 20  # of logging, which is not needed to decide
 
 
-class CircuitState(StrEnum):
-    """The state of one origin; the value is the stable string of events and metrics."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
-
-
-class Trigger(Enum):
-    TOO_MANY_FAILURES = "too many failures"
-    TIME_IS_UP = "time is up"
-    PROBE_FAILED = "probe failed"
-    PROBE_SUCCEEDED = "probe succeeded"
-
-
-CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
-TRANSITIONS = {
-    (CLOSED, Trigger.TOO_MANY_FAILURES): OPEN,
-    (OPEN, Trigger.TIME_IS_UP): HALF_OPEN,
-    (HALF_OPEN, Trigger.PROBE_FAILED): OPEN,
-    (HALF_OPEN, Trigger.PROBE_SUCCEEDED): CLOSED,
-}
-
-
 class Transition(NamedTuple):
-    """One edge of the table, for the event about it."""
+    """The fields of the event about a transition."""
 
     origin: str
     from_state: CircuitState
     to_state: CircuitState
-    failures: int  # in a row, when it opened from closed; 0 otherwise
-    failure_rate: float | None  # of the calls in the window, when that opened it
-    open_for: float | None  # seconds until the first probe, when it opened
+    failures: int = 0  # in a row, when they opened it
+    failure_rate: float | None = None  # of the calls in the window, when that opened it
+    open_for: float | None = None  # seconds until the first probe, when it opened
 
 
 class Admission(NamedTuple):
@@ -104,154 +82,102 @@ ADMITTED = Admission(0, 0.0, None)
 
 
 class Circuit:
-    """One origin. The methods are given the numbers of its breaker as ``limits``.
+    """One origin, under the numbers of its breaker.
 
     Attributes:
         since: Instant of the last transition.
-        until: While open: when probes may be sent.
+        until: While open: when probes may be sent; before, what failures have asked for.
         probe: The permit that is out, 0 if none is.
         failures: In a row since the last success, while closed.
+        slices: The window: number in time, calls, failed. Open from a failure until the last one
+            has left it.
     """
 
-    __slots__ = (
-        "_asked_until", "_calls", "_failed", "_probe_until", "_slices",
-        "failures", "origin", "probe", "since", "state", "until",
-    )  # fmt: skip
-
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
-        self.state = CLOSED
+    def __init__(self, breaker: CircuitBreaker, origin: str) -> None:
+        self.breaker, self.origin = breaker, origin
+        self.state: CircuitState = "closed"
         self.since = self.until = -inf
         self.failures = 0
         self.probe = 0
         self._probe_until = -inf  # when the permit expires
-        self._asked_until = -inf  # by hints of the failures in a row
-        self._slices: list[list[int]] = []  # number in time, calls, failed; empty: no window
-        self._calls = self._failed = 0  # their sums
+        self.slices: list[list[int]] = []
 
-    @property
-    def is_healthy(self) -> bool:
-        """Closed, and nothing to count: successes need not be recorded."""
-        return self.state is CLOSED and not self.failures and not self._slices
+    def state_at(self, now: float) -> CircuitState:
+        """Return the state; half-open also when the next call would be the first probe."""
+        return "half_open" if self.state == "open" and now >= self.until else self.state
 
     def refused_for(self, now: float) -> float:
         """Seconds until a call may be sent, 0 if now; changes nothing."""
-        if self.state is OPEN:
+        if self.state == "open":
             return max(0.0, self.until - now)
-        if self.probe:
-            return max(0.0, min(PROBE_ESTIMATE, self._probe_until - now))
-        return 0.0
+        return max(0.0, min(PROBE_ESTIMATE, self._probe_until - now)) if self.probe else 0.0
 
     def admit(self, permit: int, now: float) -> Admission:
         """Let a call send, with this permit if one is needed, or refuse it."""
         edge = None
-        if self.state is OPEN and now >= self.until:
-            edge = self._move(Trigger.TIME_IS_UP, now)
-        if self.state is CLOSED:
+        if self.state == "open" and now >= self.until:
+            edge = self._move("half_open", now)
+        if self.state == "closed":
             return ADMITTED
         if refused_for := self.refused_for(now):
             return Admission(0, refused_for, edge)
         self.probe, self._probe_until = permit, now + PROBE_TIMEOUT
         return Admission(permit, 0.0, edge)
 
-    def succeed(
-        self, limits: CircuitBreaker, permit: int, sent_at: float, now: float
-    ) -> Transition | None:
-        """The origin responded as it should."""
-        if self.state is CLOSED:
-            if sent_at >= self.since:
-                self.failures = 0
-                self._asked_until = -inf
-                if limits.failure_rate is not None:
-                    self._count(limits, now, failed=0)
-        elif self._is_probe(permit):
-            self._asked_until = -inf
-            return self._move(Trigger.PROBE_SUCCEEDED, now)
-        return None
-
-    def fail(
+    def record(
         self,
-        limits: CircuitBreaker,
-        permit: int,
+        failed: bool,
         sent_at: float,
-        hint: float | None,
         now: float,
+        permit: int,
+        hint: float | None,
         draw: float,
     ) -> Transition | None:
-        """The attempt failed; ``hint`` is for how long the origin asked for a pause.
-
-        ``draw``, from 0 to 1, makes the time open random, so that a fleet does not probe in step.
-        """
-        counts = sent_at >= self.since if self.state is CLOSED else self._is_probe(permit)
-        if hint is not None and (counts or self.state is OPEN):
-            self._asked_until = max(self._asked_until, now + min(hint, LONGEST_HINT))
-            self.until = max(self.until, self._asked_until)
+        """Note how an attempt ended."""
+        is_closed = self.state == "closed"
+        counts = sent_at >= self.since if is_closed else permit == self.probe != 0
+        if failed and hint is not None and (counts or self.state == "open"):
+            self.until = max(self.until, now + min(hint, LONGEST_HINT))
         if not counts:
             return None
-        if self.state is HALF_OPEN:
-            return self._open(Trigger.PROBE_FAILED, limits, 0, None, now, draw)
-        most, rate = limits.consecutive_failures, None
-        if most is not None:
-            self.failures += 1
-        if limits.failure_rate is not None:
-            self._count(limits, now, failed=1)
-            share = self._failed / self._calls
-            if self._calls >= limits.minimum_calls and share >= limits.failure_rate:
-                rate = share
-        if rate is None and (most is None or self.failures < most):
+        if not failed:
+            self.until = -inf  # what earlier failures asked for
+        if not is_closed:
+            open_for = 2 * self.breaker.open_for
+            return self._open(open_for, now, draw) if failed else self._move("closed", now)
+        self.failures = failures = self.failures + 1 if failed else 0
+        rate = self._rate(failed, now) if self.breaker.failure_rate else 0.0
+        in_a_row = failures >= (self.breaker.consecutive_failures or inf)
+        too_often = rate >= (self.breaker.failure_rate or inf)
+        if not (failed and (in_a_row or too_often)):
             return None
-        return self._open(Trigger.TOO_MANY_FAILURES, limits, self.failures, rate, now, draw)
+        return self._open(self.breaker.open_for, now, draw)._replace(
+            failures=failures if in_a_row else 0, failure_rate=rate if too_often else None
+        )
 
-    def _is_probe(self, permit: int) -> bool:
-        return permit != 0 and permit == self.probe
-
-    def _open(
-        self,
-        trigger: Trigger,
-        limits: CircuitBreaker,
-        failures: int,
-        rate: float | None,
-        now: float,
-        draw: float,
-    ) -> Transition:
-        open_for = limits.open_for * (GROWTH if trigger is Trigger.PROBE_FAILED else 1)
-        jitter = 1 - JITTER + 2 * JITTER * draw
-        self.until = max(now + open_for * jitter, self._asked_until)
-        edge = self._move(trigger, now)
-        return edge._replace(failures=failures, failure_rate=rate, open_for=self.until - now)
-
-    def _move(self, trigger: Trigger, now: float) -> Transition:
-        before = self.state
-        self.state = TRANSITIONS[before, trigger]
-        self.since = now
-        self.failures = self._calls = self._failed = self.probe = 0
-        self._slices = []
-        return Transition(self.origin, before, self.state, 0, None, None)
-
-    def _count(self, limits: CircuitBreaker, now: float, failed: int) -> None:
-        """Count a call in the window, which is open from a failure until the last one left it."""
-        slices = self._slices
-        number = int(now * SLICES / limits.window)
-        while slices and slices[0][0] <= number - SLICES:
-            _, calls, failures = slices.pop(0)
-            self._calls -= calls
-            self._failed -= failures
-        if not (failed or self._failed):
-            self._slices = []
-            self._calls = 0
-            return
+    def _rate(self, failed: bool, now: float) -> float:
+        """Count a call in the window; return the share that failed, 0 of too few calls."""
+        number = int(now * SLICES / self.breaker.window)
+        slices = [one for one in self.slices if one[0] > number - SLICES]
         if not slices or slices[-1][0] < number:
             slices.append([number, 0, 0])
         slices[-1][1] += 1
         slices[-1][2] += failed
-        self._calls += 1
-        self._failed += failed
+        calls, failures = sum(one[1] for one in slices), sum(one[2] for one in slices)
+        self.slices = slices if failures else []
+        return failures / calls if calls >= self.breaker.minimum_calls else 0.0
 
+    def _open(self, seconds: float, now: float, draw: float) -> Transition:
+        """Open for so long; ``draw`` makes that random, so that a fleet does not probe in step."""
+        self.until = max(now + seconds * (1 - JITTER + 2 * JITTER * draw), self.until)
+        return self._move("open", now)._replace(open_for=self.until - now)
 
-MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is closed again
-# Seconds after which failures are forgotten, for an open circuit from when a probe may be sent: an
-# origin that is not called any more must not slow down the calls to all others.
-FADE = 600.0
+    def _move(self, state: CircuitState, now: float) -> Transition:
+        edge = Transition(self.origin, self.state, state)
+        self.state, self.since = state, now
+        self.failures = self.probe = 0
+        self.slices = []
+        return edge
 
 
 class CircuitBreaker(Locked):
@@ -300,15 +226,12 @@ class CircuitBreaker(Locked):
     ) -> None:
         if consecutive_failures is not None:
             check_positive_int("consecutive_failures", consecutive_failures)
+        elif failure_rate is None:
+            raise ValueError("give consecutive_failures= or failure_rate=: else nothing opens it")
         if failure_rate is not None:
             check_number("failure_rate", failure_rate)
             if not 0 < failure_rate <= 1:
-                rate = shown(failure_rate)
-                raise ValueError(f"failure_rate must be above 0 and at most 1, got {rate}")
-        elif consecutive_failures is None:
-            raise ValueError(
-                "give consecutive_failures= or failure_rate=: nothing else opens a circuit"
-            )
+                raise ValueError(f"failure_rate must be above 0 and at most 1, got {failure_rate}")
         check_positive_int("minimum_calls", minimum_calls)
         check_duration("window", window, zero=False)
         check_duration("open_for", open_for, zero=False)
@@ -319,59 +242,44 @@ class CircuitBreaker(Locked):
         self.minimum_calls = minimum_calls
         self.open_for = open_for
         self.mode = mode
-        self._fades_after = max(FADE, window)
-        self._numbers = count(1)
-        self._begin()
-        super().__init__()
-
-    def _begin(self) -> None:
-        """Begin with all circuits closed: at first, and when a change was interrupted."""
         self.quiet = True  # all circuits are healthy: successes need not be recorded
-        self.is_closed = True  # all are closed: no call needs a permit
+        self._numbers = count(1)
         self._circuits: dict[str, Circuit] = {}
-        # Those that are not closed or have failures to count; read without the lock too.
-        self._unhealthy: dict[str, Circuit] = {}
-        self._off: set[str] = set()  # those that are open or half-open
-        self._fades_at = -inf  # by then the unhealthy are forgotten
+        self._unhealthy: set[str] = set()  # origins; read without the lock too
+        self._fades_at = -inf  # by then all are forgotten
+        super().__init__()
 
     def state(self, origin: str, now: float) -> CircuitState:
         """Return the state; "half_open" also when the next call would be the first probe."""
-        circuit = self._unhealthy.get(origin)
-        if circuit is None:
-            return CLOSED
-        return HALF_OPEN if circuit.state is OPEN and now >= circuit.until else circuit.state
-
-    def refused_for(self, origin: str, now: float) -> float:
-        """Seconds until a call to this origin may be sent, 0 if it may be now. Takes nothing."""
-        if self.is_closed or self.mode == "observe":
-            return 0.0
         with self._lock:
-            circuit = self._unhealthy.get(origin)
-            return 0.0 if circuit is None else circuit.refused_for(now)
+            circuit = self._circuits.get(origin)
+            return "closed" if circuit is None else circuit.state_at(now)
 
     def states(self, now: float) -> dict[str, CircuitState]:
         """Return the states of all origins whose circuit is not closed."""
+        if self.quiet:
+            return {}
         with self._lock:
-            return {origin: self.state(origin, now) for origin in self._off}
+            found = {origin: one.state_at(now) for origin, one in self._circuits.items()}
+        return {origin: state for origin, state in found.items() if state != "closed"}
+
+    def refused_for(self, origin: str, now: float) -> float:
+        """Seconds until a call to this origin may be sent, 0 if it may be now. Takes nothing."""
+        if self.quiet or self.mode == "observe":
+            return 0.0
+        with self._lock:
+            circuit = self._circuits.get(origin)
+            return 0.0 if circuit is None else circuit.refused_for(now)
 
     def admit(self, origin: str, now: float) -> Admission:
         """Ask to send now; a permit that is returned must be given back, else it expires."""
-        if self.quiet or (origin not in self._off and now < self._fades_at):
-            return ADMITTED  # without the lock, since nothing changes: healthy calls never wait
+        if self._is_well(origin, now):
+            return ADMITTED
         with self._lock:
-            try:
-                if now >= self._fades_at:
-                    self._fade(origin)
-                circuit = self._circuits.get(origin)
-                if circuit is None:
-                    return ADMITTED
-                self._used(circuit)
-                admission = circuit.admit(next(self._numbers), now)
-                self._settle(circuit, admission.edge, now)
-                return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
-            except BaseException:  # interrupted: half of a change is worse than none
-                self._begin()
-                raise
+            circuit = self._circuit(origin, now)
+            admission = circuit.admit(next(self._numbers), now)
+            self._settle(circuit, now)
+        return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
 
     def record(
         self,
@@ -390,24 +298,12 @@ class CircuitBreaker(Locked):
         ``admit``, ``hint`` the seconds for which the origin asked for a pause, ``draw`` a
         random number from 0 to 1.
         """
-        if not failed and (self.quiet or (origin not in self._unhealthy and now < self._fades_at)):
+        if not failed and self._is_well(origin, now):
             return None
         with self._lock:
-            try:
-                if now >= self._fades_at:
-                    self._fade(origin)
-                circuit = self._circuits.get(origin)
-                if failed:
-                    circuit = self._used(circuit or Circuit(origin))
-                    edge = circuit.fail(self, permit, sent_at, hint, now, draw)
-                elif circuit is not None:
-                    edge = circuit.succeed(self, permit, sent_at, now)
-                else:
-                    return None
-                self._settle(circuit, edge, now)
-            except BaseException:
-                self._begin()
-                raise
+            circuit = self._circuit(origin, now)
+            edge = circuit.record(failed, sent_at, now, permit, hint, draw)
+            self._settle(circuit, now)
         return edge
 
     def release(self, origin: str, permit: int) -> None:
@@ -417,46 +313,32 @@ class CircuitBreaker(Locked):
             if circuit is not None and circuit.probe == permit:
                 circuit.probe = 0
 
-    def _used(self, circuit: Circuit) -> Circuit:
-        """Keep the circuit as the one used most recently. With the lock held."""
-        circuits, origin = self._circuits, circuit.origin
-        circuits.pop(origin, None)
-        circuits[origin] = circuit
-        if len(circuits) > MOST_ORIGINS:
-            oldest = next(iter(circuits))
-            del circuits[oldest]
-            self._unhealthy.pop(oldest, None)
-            self._off.discard(oldest)
-            self.is_closed = not self._off
-        return circuit
+    def _is_well(self, origin: str, now: float) -> bool:
+        """Would a success change nothing? Asked without the lock: healthy calls never wait."""
+        return self.quiet or (origin not in self._unhealthy and now < self._fades_at)
 
-    def _settle(self, circuit: Circuit, edge: Transition | None, now: float) -> None:
-        """Note the state of a circuit that has changed. With the lock held."""
+    def _circuit(self, origin: str, now: float) -> Circuit:
+        """Return the circuit of an origin, a closed one if it is not kept. With the lock held."""
+        if now >= self._fades_at:
+            self._circuits.clear()
+            self._unhealthy.clear()
+        return self._circuits.get(origin) or Circuit(self, origin)
+
+    def _settle(self, circuit: Circuit, now: float) -> None:
+        """Note the state of a circuit that may have changed. With the lock held."""
         origin = circuit.origin
-        if circuit.is_healthy:
-            self._unhealthy.pop(origin, None)
+        if circuit.state == "closed" and not circuit.failures and not circuit.slices:
+            self._unhealthy.discard(origin)
         else:
-            self._unhealthy[origin] = circuit
-            since = now if circuit.state is CLOSED or circuit.until < now else circuit.until
-            if since + self._fades_after > self._fades_at:
-                self._fades_at = since + self._fades_after
+            if origin not in self._circuits and len(self._circuits) >= MOST_ORIGINS:
+                oldest = next(iter(self._circuits))
+                del self._circuits[oldest]
+                self._unhealthy.discard(oldest)
+            self._circuits[origin] = circuit
+            self._unhealthy.add(origin)
+            fades_at = max(now, circuit.until) + max(FADE, self.window)
+            self._fades_at = max(self._fades_at, fades_at)
         self.quiet = not self._unhealthy
-        if edge is not None:
-            self._off.discard(origin)
-            if edge.to_state is not CLOSED:
-                self._off.add(origin)
-            self.is_closed = not self._off
-
-    def _fade(self, origin: str) -> None:
-        """Forget origins that were unhealthy long ago, except ``origin``. With the lock held."""
-        kept = self._unhealthy.get(origin)
-        for faded in self._unhealthy:
-            if faded != origin:
-                del self._circuits[faded]
-        self._unhealthy = {} if kept is None else {origin: kept}
-        self.quiet = kept is None
-        self._off &= self._unhealthy.keys()
-        self.is_closed = not self._off
 
     def after_fork(self) -> None:
         super().after_fork()
@@ -464,10 +346,9 @@ class CircuitBreaker(Locked):
             circuit.probe = 0  # it is in flight in the parent
 
     def __repr__(self) -> str:
-        with self._lock:
-            states = [circuit.state for circuit in self._unhealthy.values()]
-        counts = [(states.count(OPEN), "open"), (states.count(HALF_OPEN), "half-open")]
-        text = ", ".join(f"{number} {name}" for number, name in counts if number) or "closed"
+        states = list(self.states(-inf).values())
+        counts = [f"{states.count(state)} {state}" for state in sorted(set(states), reverse=True)]
+        text = ", ".join(counts).replace("_", "-") or "closed"
         return f"<CircuitBreaker {text}{', observing' if self.mode == 'observe' else ''}>"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -485,13 +366,11 @@ def is_origin_failure(failure: Failure | None) -> bool | None:
     if failure is None:
         return False
     if failure.kind is not FailureKind.STATUS:
-        return (
-            True if failure.kind in ORIGIN_FAILURE_KINDS and not failure.stale_connection else None
-        )
-    status = failure.status or 0
-    if status >= 500 or status < 400:  # below 400: ``retry_if`` calls it a failure
-        return True
-    return None if failure.is_throttle else False
+        is_its_fault = failure.kind in ORIGIN_FAILURE_KINDS and not failure.stale_connection
+        return True if is_its_fault else None
+    if 400 <= (failure.status or 0) < 500:
+        return None if failure.is_throttle else False
+    return True  # below 400: ``retry_if`` calls it a failure
 
 
 def check(value: object) -> CircuitBreaker:
@@ -514,43 +393,35 @@ class BreakerLimit(Limit):
         return wait
 
     def admit(self, call: Call, now: float) -> float:
-        """Take a permit. If the circuit has opened meanwhile, choose another origin."""
-        if self.breaker.is_closed or call.notes.get(self):
+        """Take a permit. If the circuit has opened meanwhile, go to another origin that is free."""
+        if self.breaker.quiet or call.notes.get(self):
             return 0.0
         try:
             self._take_permit(call, now)
         except RetryRefused:
-            if not call.limits.can_fail_over(call):
+            if not call.limits.can_fail_over(call) or call.limits.fail_over(call, now):
                 raise
-            delay = call.limits.fail_over(call, now)
-            if delayed_so_far(call) + delay > call.policy.max_retry_after:
-                raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay) from None
-            note_delay(call, delay)
-            if delay:
-                return delay
             self._take_permit(call, now)
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
-        permit, origin = call.notes.get(self, 0), call.sent_to
+        permit = call.notes.pop(self, 0)
         failed = None if CUT_BY_SENDER in call.notes else is_origin_failure(failure)
         if failed and call.rest is not None and call.rest.has_progress and call.rest.has_ended:
             failed = None  # a server may end a feed after each of its events
-        hint = None if failure is None else failure.hint.delay
-        if failed is not None:
-            edge = self.breaker.record(
-                origin, failed=failed, sent_at=call.sent_at, now=now, permit=permit, hint=hint,
-                draw=call.random() if failed else 0.5,
-            )  # fmt: skip
-            self._emit(call, edge)
-        elif permit:
-            self.breaker.release(origin, permit)
-        call.notes.pop(self, None)
+        if failed is None:
+            self.breaker.release(call.sent_to, permit)
+            return
+        edge = self.breaker.record(
+            call.sent_to, failed=failed, sent_at=call.sent_at, now=now, permit=permit,
+            hint=failure and failure.hint.delay, draw=call.random() if failed else 0.5,
+        )  # fmt: skip
+        self._emit(call, edge)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Refuse a retry for which the circuit would still be open."""
-        if self.breaker.is_closed or call.limits.can_fail_over(call):
+        if call.limits.can_fail_over(call):
             return None
         refused_for = self.breaker.refused_for(call.origin, now)
         return GiveUp(Reason.CIRCUIT_OPEN, refused_for) if refused_for > delay else None
@@ -561,20 +432,19 @@ class BreakerLimit(Limit):
 
     def wants_probe(self, call: Call, now: float) -> bool:
         """Is the circuit half-open, so that one call has to find out whether it may close?"""
-        return self.breaker.mode == "enforce" and self.breaker.state(call.origin, now) is HALF_OPEN
+        state = self.breaker.state(call.origin, now)
+        return state == "half_open" and self.breaker.mode == "enforce"
 
     def refuse_extra(self, call: Call, now: float) -> str | None:
-        return None if self.breaker.state(call.origin, now) is CLOSED else "circuit-open"
+        return None if self.breaker.state(call.origin, now) == "closed" else "circuit-open"
 
     def leave(self, call: Call, now: float) -> None:
-        permit = call.notes.get(self)
-        if permit:
+        if permit := call.notes.pop(self, 0):
             self.breaker.release(call.origin, permit)
-            del call.notes[self]
 
     def _take_permit(self, call: Call, now: float) -> None:
-        # In one statement: an interruption between two would lose the permit until it expires.
-        call.notes[self] = (admission := self.breaker.admit(call.origin, now)).permit
+        admission = self.breaker.admit(call.origin, now)
+        call.notes[self] = admission.permit
         self._emit(call, admission.edge)
         if admission.refused_for:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
@@ -621,6 +491,6 @@ def rows() -> list[Row]:
         return f"{text}, {event.failures} failures in a row" if event.failures else text
 
     def level(event: CircuitTransition, call: Call) -> int:
-        return WARNING if event.to_state == OPEN else INFO
+        return WARNING if event.to_state == "open" else INFO
 
     return [Row(CircuitTransition, WARNING, sentence, level_of=level)]
