@@ -42,8 +42,8 @@ from ..core.outcome import IDEMPOTENT_METHODS, FailureKind, Phase
 from ..core.request import KEY_LINES
 from ..engine.alarms import Alarms, PerThread
 from ..engine.calls import end_attempt
-from ..engine.driver import close, inspected
-from ..engine.errors import classify_error, classify_response, drop_frames, sends_once
+from ..engine.driver import classify, close, inspected
+from ..engine.errors import classify_response, drop_frames, sends_once
 from ..engine.prepare import aimed, outgoing_of
 from ..engine.tasks import asyncio_loop
 from ..limits import Locked
@@ -526,7 +526,7 @@ class HedgedCall:
                 self.has_raised = True
                 self.port.settings.events.log().hook_failed("before_attempt", error)
             else:
-                self.failure, hedge.last_error = classify_error(self.port, hedge, error), None
+                self.failure, hedge.last_error = await classify(self.port, hedge, error), None
                 if self.first_ended:
                     self.error = error
                 else:
@@ -684,7 +684,7 @@ async def failure_of(port: Any, call: Call, outcome: Any) -> Failure | None:
     """Return why an outcome is not good."""
     outcome = await inspected(port, call, outcome)
     if isinstance(outcome, Exception):
-        failure, call.last_error = classify_error(port, call, outcome), None
+        failure, call.last_error = await classify(port, call, outcome), None
         return failure
     call.notes[INSPECTED] = True
     return classify_response(port, call, outcome)

@@ -102,7 +102,6 @@ FINDINGS = INSPECTED, FLAGGED, BODY_HINT  # about a response
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
 CUT_BY_SENDER = "cut by sender"
-IS_REUSED = "is reused"  # it broke on a connection that had carried a request before
 # The origin to which ``before_attempt`` has prepared the next attempt; empty: it is yet to be
 # called; missing: there is none.
 PREPARED_FOR = "prepared for"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import IN_FLIGHT, IS_REUSED, KEPT, STORY, Story
-from ..core.outcome import Reason
+from ..core.call import IN_FLIGHT, KEPT, STORY, Story
+from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from .bodies import read_briefly
 from .calls import (
     sent_request,
@@ -39,11 +39,15 @@ if TYPE_CHECKING:
     from .reading import Ending, Live
 
 
+# After these on a reused connection, the idle connections of its origin may be stale as well.
+BROKEN_KINDS = frozenset({FailureKind.RESET, *TIMEOUT_KINDS})
+
+
 async def sleep(port: Port[Response], seconds: float, call: Call) -> bool:
     """Wait; False: the transport was closed meanwhile."""
     since, after, queued = call.started_at, call.decided_at, call.notes.get(IN_FLIGHT)
-    slept = await port.settings.sleeper.sleep(seconds, since=since, after=after, queued=queued)
-    return slept and not port.is_closed(call)
+    sleeper = port.settings.sleeper
+    return await sleeper.sleep(seconds, since=since, after=after, queued=queued)
 
 
 async def send(port: Port[Response], call: Call) -> Response:
@@ -115,8 +119,10 @@ async def classify(
     if not isinstance(outcome, Exception):
         return classify_response(port, call, outcome)
     failure = classify_error(port, call, outcome)
-    if call.notes.pop(IS_REUSED, False):
+    is_broken = failure.kind in BROKEN_KINDS and failure.phase is Phase.SENT
+    if is_broken and call.barred is None and port.is_reused(call, outcome):
         await port.close_idle(call)
+        failure = failure._replace(stale_connection=failure.kind is FailureKind.RESET)
     return failure
 
 

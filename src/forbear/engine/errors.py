@@ -14,7 +14,6 @@ from ..core.call import (
     BODY_HINT,
     CUT_BY_SENDER,
     FLAGGED,
-    IS_REUSED,
     QUOTAS,
     RECORD,
     UNUSED_HINT,
@@ -22,7 +21,7 @@ from ..core.call import (
 )
 from ..core.decide import answered, is_failure
 from ..core.headers.hints import joined, why_unused
-from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Phase, Reason
+from ..core.outcome import Failure, FailureKind, Hint, Judged, Phase, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,10 +83,6 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
         if base.__name__ in SOCKET_FAILURES and is_socket_error(base):
             return SOCKET_FAILURES[base.__name__]
     return None
-
-
-# After these on a reused connection, the idle connections of its origin may be stale as well.
-BROKEN_KINDS = frozenset({FailureKind.RESET, *TIMEOUT_KINDS})
 
 
 def classify_response(port: Port[Response], call: Call, response: Response) -> Failure | None:
@@ -177,16 +172,6 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
         note_cut(port, call)
         return failure
     call.barred = Reason.NESTED_CALL if nested else None
-    if (
-        failure.kind in BROKEN_KINDS
-        and failure.phase is Phase.SENT
-        and not nested
-        and port.is_reused(call, error)
-    ):
-        call.notes[IS_REUSED] = True
-        if failure.kind is FailureKind.RESET:
-            kind, phase = failure.kind, failure.phase
-            return Failure(kind, phase, error=failure.error, stale_connection=True)
     return failure
 
 

@@ -100,13 +100,6 @@ class Classifier(Protocol):
         """Did the deadline end the attempt, through a timeout of the library?"""
         ...
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        """Did the attempt break on a connection that had carried a request before?
-
-        Asked only after an attempt has failed. False where the library does not show it.
-        """
-        ...
-
     def note_error(self, call: Call, error: Exception) -> None:
         """Note an error that ends a call, where the library would act on it."""
         ...
@@ -159,10 +152,6 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # An attempt.
 
-    def is_closed(self, call: Call) -> bool:
-        """Was the client closed while the call waited, without the transport?"""
-        ...
-
     async def renew(self, call: Call) -> None:
         """Wait until the last attempt uses the body no more; raise if none can follow."""
 
@@ -179,6 +168,13 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     async def received(self, call: Call, response: Response) -> Response:
         """Read a small body, or the one that the client itself would read; note how that ended."""
+        ...
+
+    def is_reused(self, call: Call, error: Exception) -> bool:
+        """Did the attempt break on a connection that had carried a request before?
+
+        Asked only after an attempt has failed. False where the library does not show it.
+        """
         ...
 
     async def close_idle(self, call: Call) -> None:

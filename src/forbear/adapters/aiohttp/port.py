@@ -130,13 +130,10 @@ class AiohttpPort:
 
     # Each attempt.
 
-    def is_closed(self, call: Call) -> bool:
-        return call.request.original.session.closed  # type: ignore[no-any-return]
-
     async def renew(self, call: Call) -> None:
         """Wait for the task that wrote the last attempt's body: else two tasks could read one."""
         await sent_request(call).close()
-        if self.is_closed(call):  # it has lost its connector
+        if call.request.original.session.closed:  # it has lost its connector
             raise with_story(self, call, call.last_error or self.closed_error())
 
     async def transmit(self, call: Call, request: ClientRequest) -> ClientResponse:

@@ -192,9 +192,6 @@ class HttpxPort:
         async def transmit(self, call: Call, request: Request) -> Response: ...
         async def close_unused(self, response: Response | Exception | None) -> None: ...
 
-    def is_closed(self, call: Call) -> bool:
-        return False
-
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
 

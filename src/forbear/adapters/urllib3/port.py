@@ -220,9 +220,6 @@ class Urllib3Port(Port[AnyResponse]):
 
     # Each attempt.
 
-    def is_closed(self, call: Call) -> bool:
-        return False
-
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
 

@@ -78,9 +78,6 @@ class Bridge(PoolPort):
     def __reduce__(self) -> tuple[Any, ...]:
         return Bridge, self.given
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        return False  # urllib3 has closed the connection already
-
 
 class Retry(util.Retry):
     """A ``urllib3.util.Retry`` for libraries that take nothing else, such as PyGithub, kubernetes.
