@@ -358,12 +358,6 @@ TABLE = [
     (RetryPolicy().replace, POLICY),
     (RetryPolicy().for_vendors, [(("google", "acme"), ValueError,
         "vendor must be one of anthropic, azure, bedrock, cloudflare, github, google, openai, got 'acme'")]),
-    (RetryPolicy().check, [
-        *(({"slo": slo}, ValueError, "slo must be ") for slo in (0, -1, INF, NAN)),
-        ({"slo": "1"}, TypeError, "slo must be a number of seconds, got '1'")]),
-    (RetryPolicy().worst_case, [
-        ({"attempt_timeout": value}, ValueError, "attempt_timeout must be at least 0 and finite")
-        for value in (-1.0, INF, NAN)]),
     (Exponential, EXPONENTIAL),
     (Fixed, [((-0.1,), ValueError, "seconds must be"), *NEVER_NEGATIVE]),
     (forbear.IdempotencyKeys, KEYS),

@@ -19,7 +19,7 @@ from textwrap import fill
 from typing import Any, TextIO
 
 from forbear.addons.hedge import Hedge
-from forbear.cli import Page, escaped, run_to_status, spoken, teach
+from forbear.cli import escaped, parser_of, run_to_status, spoken, table
 
 from .contenders import (
     ADDITIONS,
@@ -107,8 +107,7 @@ exit status: 0 done, 1 a --fail-if was true, 2 it could not be run.
 
 def options_of(argv: Sequence[str] | None) -> argparse.Namespace:
     """What the arguments say."""
-    parser = argparse.ArgumentParser(prog=COMMAND)
-    teach(parser, ABOUT, EXAMPLES)
+    parser = parser_of(COMMAND, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("scenario", nargs="?", default="blip", metavar="SCENARIO", help="see below (blip)")
     add("--policies", metavar="A,B", help="which to compare (all)")
@@ -311,7 +310,7 @@ def compare_latencies(out: TextIO, options: argparse.Namespace) -> int:
         report = {**how, "settings": asdict(worlds[0]), "latencies": found}
         print(json.dumps(report, indent=1), file=out)
     else:
-        Page(out).table(LATENCY_HEADS, [latency_row(one) for one in results])
+        table(LATENCY_HEADS, [latency_row(one) for one in results])
     if plot is not None:
         try:
             plot.draw_latencies(options.plot, results, title=f"simulation: {options.scenario}")

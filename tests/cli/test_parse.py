@@ -15,7 +15,7 @@ from forbear.cli.parse import EXAMPLES, findings, read
 CORPUS = Path(__file__).parent.parent / "corpus" / "server_hints.json"
 CASES = json.loads(CORPUS.read_text(encoding="utf-8"))["cases"]
 NOON, NINE = 1_795_176_000.0, 1_795_208_400.0  # 2026-11-20T12:00:00Z and 21:00:00Z
-POLICY = shlex.split("--base 0.5 --cap 30 --jitter full --max-attempts 4 --max-retry-after 60")
+POLICY = shlex.split("--backoff base=0.5,cap=30,jitter=full --max-attempts 4")
 GIVEN = ("parse", "--now", "2026-11-20T21:00:00Z", *POLICY)
 
 
@@ -41,24 +41,24 @@ def test_what_curl_prints(command, monkeypatch):
         "retry-after-ms", "retry-after", "x-should-retry", "x-ratelimit-remaining",
         "x-ratelimit-reset",
     ]  # fmt: skip
-    assert lines[3] == ["retry-after-ms", "milliseconds", "1.5 s", "won"]
-    assert verdict(out) == "retries after 1.5 s to 1.88 s: as retry-after-ms asks"
+    assert lines[3] == ["retry-after-ms", "1500", "1.5 s", "won"]
+    assert verdict(out) == "retries after 1.5 s to 1.88 s, by the server's hint"
 
 
 @pytest.mark.parametrize(("lines", "exit_status", "said"), [
-    (["503", "Retry-After: 5"], 0, "retries after 5 s to 6.25 s: as retry-after asks"),
-    (["503", "Retry-After: 0"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
-    (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s: by its own backoff"),
+    (["503", "Retry-After: 5"], 0, "retries after 5 s to 6.25 s, by the server's hint"),
+    (["503", "Retry-After: 0"], 0, "retries after 0 s to 0.5 s, by its own backoff"),
+    (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s, by its own backoff"),
     (["404", "Server: nginx"], 1, "returns the response: 404 is not retried"),
-    (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
-    (["503", "x-should-retry: false"], 0, "another attempt is useless (server-said-no)"),
-    (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
+    (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s, by its own backoff"),
+    (["503", "x-should-retry: false"], 0, "returns the response: server-said-no"),
+    (["503", "Retry-After: 5", "--method=post"], 0, "method-not-replayable"),
     (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
-    (["503", "Retry-After: 5", "--max-attempts=1"], 0, "allows one attempt (attempts-exhausted)"),
-    (["503", "Retry-After: 5", "--total-timeout=4"], 0, "5 s is more than total_timeout"),
+    (["503", "Retry-After: 5", "--max-attempts=1"], 0, "attempts-exhausted"),
+    (["503", "Retry-After: 5", "--total-timeout=4"], 0, "returns the response: deadline"),
     (["503", "Retry-After: 5", "--total-timeout=5.2"], 0, "retries after 5 s to 5.2 s"),
-    (["503", "Retry-After: 5", "--hints=ignore"], 0, "by its own backoff, hints are ignored"),
-    (["503", "Idempotent-Replayed: true", "--key"], 1, "same key (replayed-response)"),
+    (["503", "Retry-After: 5", "--hints=ignore"], 0, "by its own backoff"),
+    (["503", "Idempotent-Replayed: true", "--key"], 1, "replayed-response"),
 ])  # fmt: skip
 def test_exit_status_and_verdict(command, lines, exit_status, said):
     found, out, err = command(*GIVEN, "--status", *lines)
@@ -67,48 +67,42 @@ def test_exit_status_and_verdict(command, lines, exit_status, said):
 
 
 def told(lines, status=429):
+    """What became of each header."""
     pairs = [tuple(line.split(": ", 1)) for line in lines]
-    found = findings(status, pairs, NINE, read_hint(status, pairs, now=NINE))
-    return {one.name: one for one in found}
+    rows = findings(status, pairs, NINE, read_hint(status, pairs, now=NINE))
+    return {name: (delay, result) for name, _, delay, result in rows}
 
 
-@pytest.mark.parametrize(("line", "says", "delay"), [
-    ("retry-after: Fri, 20 Nov 2026 21:00:30 GMT", "date", 30),
-    ("retry-after: Fri, 20 Nov 2026 20:59:59 GMT", "date, already past", 0),
-    ("retry-after: 5, 9", "several values, the longest", 9),
-    ("x-amz-retry-after: 1500", "milliseconds", 1.5),
-    ("x-ratelimit-reset: 1795208460", "Unix time", 60),
-    ("x-ratelimit-reset-requests: 1m30s", "duration", 90),
-    ('ratelimit: "x";r=0;t=12', "structured field", 12),
+@pytest.mark.parametrize(("line", "delay"), [
+    ("retry-after: Fri, 20 Nov 2026 21:00:30 GMT", "30 s"),
+    ("retry-after: Fri, 20 Nov 2026 20:59:59 GMT", "0 s"), ("retry-after: 5, 9", "9 s"),
+    ("x-amz-retry-after: 1500", "1.5 s"), ("x-ratelimit-reset: 1795208460", "60 s"),
+    ("x-ratelimit-reset-requests: 1m30s", "90 s"), ('ratelimit: "x";r=0;t=12', "12 s"),
 ])  # fmt: skip
-def test_how_a_value_is_read(line, says, delay):
-    (one,) = told([line]).values()
-    assert (one.says, one.delay, one.result) == (says, delay, "won")
+def test_how_a_value_is_read(line, delay):
+    assert list(told([line]).values()) == [(delay, "won")]
 
 
-@pytest.mark.parametrize(("status", "lines", "result", "why"), [
-    (503, ["retry-after: 1e3"], "malformed", "not in a form that is known"),
-    (429, ['ratelimit: "a";r=5;t=9'], "ignored", "another limit was hit"),
-    (403, ["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"], "ignored", "if nothing is left"),
-    (503, ["x-ratelimit-reset: 9"], "ignored", "counts on 403, 429, 503"),
-    (301, ["x-ratelimit-reset: 9"], "ignored", "of a redirect only Retry-After"),
-    (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored", "not from a cache"),
-    (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset header says"),
-    (403, ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"], "gate", "decides whether"),
-    (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after is a request"),
-    (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost", "is more exact"),
-    (503, ["retry-after: 9", "x-should-retry: false"], "lost", "the server says no"),
-    (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost", "any no wins"),
-    (503, ["x-should-retry: true"], "won", "the server asks for a retry"),
-    (503, ["x-should-retry: false"], "won", "an explicit no is always obeyed"),
-    (503, ["grpc-retry-pushback-ms: soon"], "won", "an explicit no"),
-    (429, ["x-retry-after-hint: 9"], "ignored", "asks for nothing that is known"),
+@pytest.mark.parametrize(("status", "lines", "result"), [
+    (503, ["retry-after: 1e3"], "malformed"),
+    (429, ["x-ratelimit-reset: soon"], "malformed"),
+    (429, ['ratelimit: "a";r=5;t=9'], "read with its reset"),
+    (429, ["x-ratelimit-remaining: 0"], "read with its reset"),
+    (403, ["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"], "ignored: a used-up quota"),
+    (503, ["x-ratelimit-reset: 9"], "ignored: a used-up quota"),
+    (301, ["x-ratelimit-reset: 9"], "ignored: a used-up quota"),
+    (200, ["x-ratelimit-reset: 9"], "ignored: a 200 is no failure"),
+    (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored: a used-up quota"),
+    (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost to retry-after"),
+    (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost to x-ms-retry-after-ms"),
+    (503, ["retry-after: 9", "x-should-retry: false"], "lost: the server says no"),
+    (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost: the server says no"),
+    (503, ["x-should-retry: true"], "won"), (503, ["x-should-retry: false"], "won"),
+    (503, ["grpc-retry-pushback-ms: soon"], "won"), (429, ["x-retry-after-hint: 9"], "ignored"),
 ])  # fmt: skip
-def test_what_becomes_of_a_header_and_why(status, lines, result, why):
+def test_what_becomes_of_a_header_and_why(status, lines, result):
     """Of the first of these lines."""
-    one = told(lines, status)[lines[0].partition(":")[0]]
-    assert one.result == result
-    assert why in one.why
+    assert told(lines, status)[lines[0].partition(":")[0]][1].startswith(result)
 
 
 def test_one_header_wins_and_it_is_the_one_that_is_read():
@@ -116,10 +110,10 @@ def test_one_header_wins_and_it_is_the_one_that_is_read():
     for case in CASES:
         lines = [(name, value) for name, value in case["headers"]]
         hint = read_hint(case["status"], lines, now=NOON)
-        won = [one for one in findings(case["status"], lines, NOON, hint) if one.result == "won"]
+        won = [row for row in findings(case["status"], lines, NOON, hint) if row[3] == "won"]
         expected = [] if hint.delay is None or hint.should_retry is False else [hint.source]
-        assert [one.name for one in won if one.delay is not None] == expected, case["id"]
-        assert any(one.delay is None for one in won) is (hint.should_retry is not None), case["id"]
+        assert [name for name, _, delay, _ in won if delay] == expected, case["id"]
+        assert any(not row[2] for row in won) is (hint.should_retry is not None), case["id"]
 
 
 @pytest.mark.parametrize(("fed", "found"), [
@@ -145,11 +139,10 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(mistake, arguments, says):
     assert says in mistake(*GIVEN, *arguments)
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("name", ["retry-after", "x-should-retry", "x-ratelimit-remaining"])
-def test_no_value_reaches_a_terminal_that_it_would_obey(command, name, form):
+def test_no_value_reaches_a_terminal_that_it_would_obey(command, name):
     """Escape sequences, a C1 control, a right-to-left override."""
-    _, out, err = command(*GIVEN, f"{name}: \x1b[2Jgone\x08\x9b\u202e", *form)
+    _, out, err = command(*GIVEN, f"{name}: \x1b[2Jgone\x08\x9b\u202e")
     assert (out + err).replace("\n", "").isprintable()
     assert "gone" in out
 
@@ -157,6 +150,8 @@ def test_no_value_reaches_a_terminal_that_it_would_obey(command, name, form):
 def test_the_examples_of_the_help_work(command, monkeypatch):
     pattern = r"^  (?:curl .* \| )?forbear (parse .*?)(?:  +[a-z].*)?$"
     for line in re.findall(pattern, EXAMPLES, re.MULTILINE):
-        monkeypatch.setattr(sys, "stdin", io.StringIO("HTTP/1.1 503\nRetry-After: 1\n"))
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(b"HTTP/1.1 503\nRetry-After: 1"))
+        )
         status, _, err = command(*shlex.split(line.partition(" < ")[0]))
         assert (status, err) == (0, ""), line

@@ -15,10 +15,11 @@ import forbear.testing
 from benchmarks import house
 from forbear import Reason, RetryPolicy, events, pytest_plugin, redis
 from forbear.addons.options import FamilyOptions, Options
+from forbear.cli import demo
 from forbear.cli import main as command
-from forbear.cli import parser_for
-from forbear.cli.demo import SCENES, HttpxCaller, run
+from forbear.cli.explain import worst_case
 from forbear.core.policy import FIELDS
+from forbear.core.waits import ranges
 from forbear.engine.settings import ADDONS
 from forbear.telemetry import assets
 from forbear.telemetry.metrics import METRICS
@@ -79,7 +80,7 @@ def test_the_script_language_is_explained_in_full():
 
 def test_each_exit_status_is_explained():
     for name in ("demo", "explain", "parse", "dashboards"):
-        told = re.search(r"exit status: (.*)", parser_for(name)[1][name].format_help(), re.S)
+        told = re.search(r"exit status: (.*)", import_module(f"forbear.cli.{name}").EXAMPLES, re.S)
         statuses = set(re.findall(r"(?<!-)\b(\d+) [a-zA-Z-]", told[1])) if told else set()
         text = section("command.md", f"forbear {name}")
         explained = set(re.findall(r"\b(\d+) [a-z]", text.partition("Exit status")[2]))
@@ -142,13 +143,13 @@ def test_the_default_waits_are_as_the_table_says():
 
 def test_the_presets_are_as_the_table_says():
     _, rows = table("how/waits.md", "preset")
-    for name, attempts, mean, at_worst, patience, worst_case, _ in rows:
+    for name, attempts, mean, at_worst, patience, in_all, _ in rows:
         policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
         assert int(attempts) == policy.max_attempts
         assert seconds(mean) == pytest.approx(sum(waits_of(policy, 0.5)), rel=0.005), name
-        for said, held in ((at_worst, 0.0), (worst_case, policy.patience)):
-            own = policy.replace(hints="ignore", patience=held)
-            longest = own.worst_case(attempt_timeout=0.0)
+        for said, held in ((at_worst, 0.0), (in_all, policy.patience)):
+            waits = {"backoff": ranges(policy.backoff, policy.max_attempts - 1)}
+            longest = worst_case(policy.replace(patience=held), waits, 0.0)
             assert seconds(said) == pytest.approx(longest, rel=0.005), name
         if policy.max_attempts > 1:
             assert seconds(patience) == policy.patience
@@ -219,11 +220,10 @@ def numbers_aside(text):
     return re.sub(r"\d+\.\d+ s", "0 s", " ".join(text.split()))
 
 
-def test_the_demo_prints_what_the_readme_shows():
-    out = io.StringIO()
-    assert run(out, callers=[HttpxCaller("httpx")], scenes=SCENES[:4]) == 0
+def test_the_demo_prints_what_the_readme_shows(capsys):
+    assert demo.run(callers=demo.CALLERS[:1], scenes=demo.SCENES[:4]) == 0
     (shown,) = [b.text for b in blocks("README.md", "text") if "The server executes it" in b.text]
-    printed = numbers_aside(out.getvalue())
+    printed = numbers_aside(capsys.readouterr().out)
     for part in shown.split("\n\n"):
         assert numbers_aside(part) in printed
 
@@ -249,7 +249,7 @@ SESSIONS = re.findall(r"^\$.*forbear (?:explain|parse).*", "\n".join(LINES_OF.va
 def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
     """Part by part: the page leaves out some lines between them."""
     shown = PAGES["command.md"].partition(f"{line}\n```\n\n```text\n")[2].partition("```")[0]
-    monkeypatch.setattr("sys.stdin", io.StringIO(FED))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(FED.encode())))
     assert command(shlex.split(line.partition("forbear ")[2])) == 0
     printed = capsys.readouterr().out
     assert shown

@@ -54,7 +54,6 @@ def policies() -> None:
     assert_type(policy, RetryPolicy)
     assert_type(policy.replace(max_attempts=2), RetryPolicy)
     assert_type(policy.for_vendors("github", "anthropic"), RetryPolicy)
-    assert_type(policy.worst_case(attempt_timeout=2.0), float)
     assert_type(RetryPolicy.from_urllib3(3), RetryPolicy)
     assert_type(policy.total_timeout, float | None)
     assert_type(RetryPolicy.batch(), RetryPolicy)

@@ -1,11 +1,9 @@
 """``forbear demo``: real clients against a server that misbehaves on purpose.
 
-Plays the scenes one after the other, in the order of the promises, and each with all callers at the
-same time, on a path of its own for each. ``judge`` compares what the caller got with the server's
-ledger, and returns what the server saw, in words, and which claims did not hold. The library's log
-is kept meanwhile, to show that it contains no secrets.
-
-``Caller`` is an installed client, sync or async, behind one way of calling.
+Plays the scenes one after the other, and each with all callers at the same time, on a path of its
+own for each. ``judge`` compares what the caller got with the server's ledger, and returns what the
+server saw, in words, and which claims did not hold. The library's log is kept meanwhile, to show
+that it contains no secrets.
 """
 
 from __future__ import annotations
@@ -15,13 +13,19 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from http.client import HTTPConnection
 from importlib import import_module
-from threading import Thread
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from ..core.checks import to_install
 from ..core.outcome import Reason
@@ -30,8 +34,9 @@ from ..core.record import record_of
 from ..engine.blocks import deadline
 from ..engine.settings import DEFAULT_POLICY
 from ..testing.server import Arrival, FaultServer
-from . import GREEN, RED, Page, complain, teach
+from . import complain
 
+Send = Callable[..., Awaitable[Any]]  # of a method, a URL, headers and a body
 TIMEOUT = 5.0  # seconds; of the clients themselves. Nothing in a scene takes so long
 
 
@@ -58,130 +63,117 @@ class Result:
         self.record: Any = record_of(outcome)  # None only for what was sent without forbear
 
 
-class Caller:
-    """One client library; this one is urllib3, with a pool manager."""
+# A client of each library, as its users make it. Those of threads are called in threads.
 
-    failure = "HTTPError"  # the base of its exceptions, which its users catch
-    kind = ""  # sync or async, of a library that has both
 
-    def __init__(self, family: str) -> None:
-        self.family = family
-        self.label = f"{family} {self.kind}".rstrip()
-        self.library = import_module(family)
-        self.forbear = import_module(f"forbear.{family}")
+@asynccontextmanager
+async def pool_manager(urllib3: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
+    with ours.RetryPoolManager(policy, timeout=TIMEOUT) as manager:
+        yield lambda method, url, headers, body: asyncio.to_thread(
+            manager.request, method, url, headers=headers, body=body
+        )
+
+
+@asynccontextmanager
+async def session(requests: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
+    with requests.Session() as client:
+        client.trust_env = False  # no proxy, no .netrc: this is loopback
+        client.mount("http://", ours.RetryAdapter(policy))
+        yield lambda method, url, headers, body: asyncio.to_thread(
+            client.request, method, url, headers=headers, data=body, timeout=TIMEOUT
+        )
+
+
+@asynccontextmanager
+async def sync_client(httpx: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
+    inner = httpx.HTTPTransport(verify=False)  # certificates take long to load
+    transport = ours.RetryTransport(inner, policy=policy)
+    with httpx.Client(transport=transport, timeout=TIMEOUT) as client:
+        yield lambda method, url, headers, body: asyncio.to_thread(
+            client.request, method, url, headers=headers, content=body
+        )
+
+
+@asynccontextmanager
+async def async_client(httpx: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
+    inner = httpx.AsyncHTTPTransport(verify=False)
+    transport = ours.AsyncRetryTransport(inner, policy=policy)
+    async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+        yield lambda method, url, headers, body: client.request(
+            method, url, headers=headers, content=awaited(body)
+        )
+
+
+@asynccontextmanager
+async def aiohttp_session(aiohttp: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
+    timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT, sock_read=TIMEOUT)
+    retrying = ours.RetryMiddleware(policy)
+
+    async def send(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
+        sent = client.request(method, url, headers=headers, data=awaited(body))
+        async with sent as response:
+            await response.read()
+            return response
+
+    async with aiohttp.ClientSession(timeout=timeout, middlewares=(retrying,)) as client:
+        yield send
+
+
+def awaited(body: Any) -> Any:
+    return later(body) if isinstance(body, Iterator) else body
+
+
+async def later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+class Caller(NamedTuple):
+    """A client of a library, and the base of the library's exceptions, which its users catch."""
+
+    label: str
+    family: str
+    failure: str
+    opened: Callable[[Any, Any, RetryPolicy], AbstractAsyncContextManager[Send]]
 
     def is_own(self, error: Exception | None) -> bool:
         """Is it of the library's own family of exceptions?"""
         bases = [base for base in type(error).__mro__ if base.__name__ == self.failure]
         return any(base.__module__.partition(".")[0] == self.family for base in bases)
 
-    def call(self, url: str, order: Order) -> list[Result]:
+    async def call(self, url: str, order: Order) -> list[Result]:
         """Send the order through a new client; its connections are closed when this returns."""
-        with self.client(order.policy) as send:
-            if not order.at_once:
-                return [result_of(order, url, send) for _ in range(order.times)]
-            with ThreadPoolExecutor(order.times) as pool:
-                futures = [pool.submit(result_of, order, url, send) for _ in range(order.times)]
-                return [future.result() for future in futures]
-
-    @contextmanager
-    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        """Open a client; yield a function of a method, a URL, headers and a body."""
-        with self.forbear.RetryPoolManager(policy, timeout=TIMEOUT) as manager:
-            yield lambda method, url, headers, body: manager.request(
-                method, url, headers=headers, body=body
-            )
-
-
-class RequestsCaller(Caller):
-    failure = "RequestException"
-
-    @contextmanager
-    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        with self.library.Session() as session:
-            session.trust_env = False  # no proxy, no .netrc: this is loopback
-            session.mount("http://", self.forbear.RetryAdapter(policy))
-            yield lambda method, url, headers, body: session.request(
-                method, url, headers=headers, data=body, timeout=TIMEOUT
-            )
-
-
-class HttpxCaller(Caller):
-    """httpx or httpx2, with a ``Client``."""
-
-    failure, kind = "TransportError", "sync"
-
-    @contextmanager
-    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        inner = self.library.HTTPTransport(verify=False)  # certificates take long to load
-        transport = self.forbear.RetryTransport(inner, policy=policy)
-        with self.library.Client(transport=transport, timeout=TIMEOUT) as client:
-            yield lambda method, url, headers, body: client.request(
-                method, url, headers=headers, content=body
-            )
-
-
-class AsyncHttpxCaller(Caller):
-    """httpx or httpx2, with an ``AsyncClient`` on an event loop in a thread of its own."""
-
-    failure, kind = "TransportError", "async"
-
-    @contextmanager
-    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        inner = self.library.AsyncHTTPTransport(verify=False)
-        transport = self.forbear.AsyncRetryTransport(inner, policy=policy)
-        with event_loop() as wait_for:
-            client = self.library.AsyncClient(transport=transport, timeout=TIMEOUT)
-            try:
-                yield lambda method, url, headers, body: wait_for(
-                    client.request(method, url, headers=headers, content=awaited(body))
+        ours = import_module(f"forbear.{self.family}")
+        async with self.opened(import_module(self.family), ours, order.policy) as send:
+            if order.at_once:
+                return await asyncio.gather(
+                    *(result_of(order, url, send) for _ in range(order.times))
                 )
-            finally:
-                wait_for(client.aclose())
-
-
-class AiohttpCaller(Caller):
-    failure = "ClientError"
-
-    @contextmanager
-    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        async def opened() -> Any:
-            return self.library.ClientSession(
-                timeout=self.library.ClientTimeout(sock_connect=TIMEOUT, sock_read=TIMEOUT),
-                middlewares=(self.forbear.RetryMiddleware(policy),),
-            )
-
-        async def fetch(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
-            named = {"headers": headers, "data": awaited(body)}
-            async with session.request(method, url, **named) as response:
-                await response.read()
-                return response
-
-        with event_loop() as wait_for:
-            session = wait_for(opened())
-            try:
-                yield lambda *order: wait_for(fetch(*order))
-            finally:
-                wait_for(session.close())
+            return [await result_of(order, url, send) for _ in range(order.times)]
 
 
 CALLERS = (
-    (HttpxCaller, "httpx"), (AsyncHttpxCaller, "httpx"), (HttpxCaller, "httpx2"),
-    (AsyncHttpxCaller, "httpx2"), (AiohttpCaller, "aiohttp"), (RequestsCaller, "requests"),
-    (Caller, "urllib3"),
-)  # fmt: skip
+    Caller("httpx sync", "httpx", "TransportError", sync_client),
+    Caller("httpx async", "httpx", "TransportError", async_client),
+    Caller("httpx2 sync", "httpx2", "TransportError", sync_client),
+    Caller("httpx2 async", "httpx2", "TransportError", async_client),
+    Caller("aiohttp", "aiohttp", "ClientError", aiohttp_session),
+    Caller("requests", "requests", "RequestException", session),
+    Caller("urllib3", "urllib3", "HTTPError", pool_manager),
+)
 
 
 def installed() -> list[Caller]:
     """A caller for each client that can be imported."""
     found: list[Caller] = []
-    for kind, family in CALLERS:
+    for caller in CALLERS:
         with suppress(ImportError):
-            found.append(kind(family))
+            import_module(caller.family)
+            found.append(caller)
     return found
 
 
-def result_of(order: Order, url: str, send: Callable[..., Any]) -> Result:
+async def result_of(order: Order, url: str, send: Send) -> Result:
     """Send the order once."""
     body: Any = order.content
     if order.content is not None and order.one_shot:
@@ -189,39 +181,10 @@ def result_of(order: Order, url: str, send: Callable[..., Any]) -> Result:
     started_at = time.monotonic()
     try:
         with nullcontext() if order.seconds is None else deadline(order.seconds):
-            outcome: Any = send(order.method, url, order.headers, body)
+            outcome = await send(order.method, url, order.headers, body)
     except Exception as error:
         outcome = error
     return Result(outcome, time.monotonic() - started_at)
-
-
-@contextmanager
-def event_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Run an event loop in a thread of its own; yield what runs a coroutine there."""
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    def wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run it as a task, in the context of the caller: with its deadline."""
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
-    try:
-        yield wait_for
-    finally:
-        wait_for(loop.shutdown_asyncgens())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-def awaited(body: Any) -> Any:
-    return body if body is None or isinstance(body, bytes) else later(body)
-
-
-async def later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
 
 
 ABOUT = (
@@ -230,13 +193,12 @@ ABOUT = (
     " waited and which promise that shows. Needs no network; takes some seconds, since the"
     " delays are those of the default policy."
 )
-EXIT = (
+EXAMPLES = (
     "exit status: 0 all promises held, 1 one did not, 2 no client is installed or no server starts."
 )
 INTRO = """\
 A server on this machine ({}) misbehaves on purpose.
-It is sent real requests, through forbear, by
-{}.
+It is sent real requests, through forbear, by each client that is installed.
 Policy and waits are the defaults, where a scene names no other policy.
 waited: between attempts; took: the whole call, until the caller got something."""
 HEADS = ("client", "server saw", "waited", "took", "caller got")
@@ -372,12 +334,10 @@ SCENES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the help of the command, which takes no arguments."""
-    teach(parser, ABOUT, EXIT)
+    """It takes none."""
 
 
 def run(
-    out: TextIO,
     options: argparse.Namespace | None = None,
     *,
     callers: Sequence[Caller] | None = None,
@@ -389,63 +349,66 @@ def run(
         extras = to_install("httpx,httpx2,aiohttp,requests,urllib3")
         which = "httpx, httpx2, aiohttp, requests or urllib3"
         return complain("demo", f"no {which} is installed: {extras}")
-    server, log, report = FaultServer(), Log(), Report(out)
+    server, began_at, checks = FaultServer(), time.monotonic(), []
     try:
         server.start()
     except OSError as error:
         return complain("demo", f"no server can be started on 127.0.0.1: {error.strerror or error}")
-    began_at = time.monotonic()
     try:
-        versions = {caller.family: caller.library.__version__ for caller in callers}
-        names = ", ".join(f"{family} {version}" for family, version in versions.items())
-        report.line(INTRO.format(server.url, names))
-        counted = False
-        with log:
+        print(INTRO.format(server.url))
+        with log_lines() as logged:
             for number, scene in enumerate(scenes, start=1):
-                if scene.promise >= "P7" and not counted:
-                    counted = count_connections(report, server, "So far")
-                report.line(f"\n{number}. {scene.title}\n   {scene.promise}")
-                report.line(f"   The server {scene.fault}.\n   {columns(HEADS)}")
-                play(report, server, f"/{SECRET}/{number}", scene, callers)
-        if not counted:
-            count_connections(report, server, "Afterwards")
-        leaks = sum(SECRET in line for line in log.lines)
-        report.line("\nAfterwards" * counted)
-        said = f"P10: nothing secret is logged: {len(log.lines)} log records, {leaks} with a secret"
-        report.check(said, not leaks)
+                print(f"\n{number}. {scene.title}\n   {scene.promise}")
+                print(f"   The server {scene.fault}.\n   {columns(HEADS)}")
+                checks += asyncio.run(play(server, f"/{SECRET}/{number}", scene, callers))
+        print("\nAfterwards")
+        checks.append(check_connections(server))
+        leaks = sum(SECRET in line for line in logged)
+        said = f"P10: nothing secret is logged: {len(logged)} log records, {leaks} with a secret"
+        checks.append(check(said, not leaks))
     finally:
         server.stop()
-    return report.summary(time.monotonic() - began_at)
+    count, failed = len(checks), checks.count(False)
+    said = f"{failed} of {count} checks failed" if failed else f"All {count} checks held"
+    print(f"\n{said}, in {time.monotonic() - began_at:.1f} s.")
+    return 1 if failed else 0
 
 
-def play(
-    report: Report, server: FaultServer, path: str, scene: Scene, callers: Sequence[Caller]
-) -> None:
-    """Play one scene with all callers at once."""
+async def play(
+    server: FaultServer, path: str, scene: Scene, callers: Sequence[Caller]
+) -> list[bool]:
+    """Play one scene with all callers at once; print and return what held."""
+    threads = ThreadPoolExecutor(len(callers) * CALLS_AT_ONCE)
+    asyncio.get_running_loop().set_default_executor(threads)
     headers = {**scene.order.headers, "Authorization": f"Bearer {SECRET}"}
     order = scene.order._replace(headers=headers)
     paths = [f"{path}/{number}" for number, _ in enumerate(callers)]
-
-    def send(caller: Caller, path: str) -> list[Result]:
-        server.script(path, *scene.steps)
-        return caller.call(f"{server.url}{path}?token={SECRET}", order)
-
+    for one in (path, *paths):
+        server.script(one, *scene.steps)
     if scene.by_hand:
-        server.script(path, *scene.steps)
         started_at = time.monotonic()
         got = send_in_a_loop(server.url, path)
         took = f"{time.monotonic() - started_at:.2f} s"
         saw = f"{len(server.requests(path))} sent, executed {server.executed(path)} times"
-        report.line(f"   {columns(('a plain loop', saw, '-', took, got))}")
-    with ThreadPoolExecutor(len(callers)) as pool:
-        found = pool.map(send, callers, paths)
-        for caller, path_of_caller, results in zip(callers, paths, found, strict=True):
-            saw, broken = judge(scene, caller, results, server.requests(path_of_caller))
-            total = max if order.at_once else sum
-            waits = [sum(result.record.waits) for result in results]
-            waited = f"{total(waits):.2f} s" if any(one.record.waits for one in results) else "-"
-            took = f"{total(result.elapsed for result in results):.2f} s"
-            report.row((caller.label, saw, waited, took, outcome(results)), broken)
+        print(f"   {columns(('a plain loop', saw, '-', took, got))}", flush=True)
+    found = await asyncio.gather(
+        *(
+            caller.call(f"{server.url}{path}?token={SECRET}", order)
+            for caller, path in zip(callers, paths, strict=True)
+        )
+    )
+    checks = []
+    for caller, path_of_caller, results in zip(callers, paths, found, strict=True):
+        saw, broken = judge(scene, caller, results, server.requests(path_of_caller))
+        total = max if order.at_once else sum
+        waits = [sum(result.record.waits) for result in results]
+        waited = f"{total(waits):.2f} s" if any(one.record.waits for one in results) else "-"
+        took = f"{total(result.elapsed for result in results):.2f} s"
+        row = columns((caller.label, saw, waited, took, outcome(results)))
+        checks.append(check(row, not broken))
+        for claim in broken:
+            print(f"     {claim}")
+    return checks
 
 
 def send_in_a_loop(server: str, path: str) -> str:
@@ -465,51 +428,44 @@ def judge(
     count, order, result = len(arrivals), scene.order, results[0]
     requests, status, reason = scene.ends
     saw = f"{count} request{'s' * (count != 1)}"
-    broken: list[str] = []
-
-    def claim(holds: bool, otherwise: str) -> None:
-        if not holds:
-            broken.append(otherwise)
-
-    claim(count == requests, f"{requests} requests were to come, {count} came")
+    claims = {f"{requests} requests were to come, {count} came": count == requests}
     if order.times > 1:
         saw += f" for {order.times} calls"
     else:
-        claim(result.record.retries == count - 1, f"its record has {result.record.retries} retries")
-        ended = result.record.reason
-        claim(ended is reason, f"the story was to end with {reason}, not {ended}")
+        record = result.record
+        claims[f"its record has {record.retries} retries"] = record.retries == count - 1
+        claims[f"the story was to end with {reason}, not {record.reason}"] = record.reason is reason
     if status is None:
         own = f"the caller was to get {caller.family}'s own error, got {shown(result)}"
-        claim(caller.is_own(result.error), own)
-        claim(bool(getattr(result.error, "__notes__", ())), "the error has no story")
-    for other in [one for one in results if status not in (None, one.status)][:1]:
-        claim(False, f"the caller was to get {status}, got {shown(other)}")
+        claims[own] = caller.is_own(result.error)
+        claims["the error has no story"] = bool(getattr(result.error, "__notes__", ()))
+    for other in results:
+        is_right = status is None or other.status == status
+        claims[f"the caller was to get {status}, got {shown(other)}"] = is_right
     if order.seconds and status is None:
         # Without a deadline it would take TIMEOUT; a busy machine may need some time on top.
         in_time = order.seconds - 0.05 <= result.elapsed <= TIMEOUT / 2
-        claim(in_time, f"the call took {result.elapsed:.2f} s, not {order.seconds:g} s")
+        claims[f"the call took {result.elapsed:.2f} s, not {order.seconds:g} s"] = in_time
     elif requests == 1:
         waited = sum(result.record.waits)
-        claim(not waited, f"the caller was to get it at once, it waited {waited:.2f} s")
+        claims[f"the caller was to get it at once, it waited {waited:.2f} s"] = not waited
     if order.method == "POST":
         times = sum(arrival.executed for arrival in arrivals)
         saw += f", executed {'once' if times == 1 else f'{times} times'}"
-        claim(times == 1, f"it was executed {times} times")
+        claims[f"it was executed {times} times"] = times == 1
         keys = {arrival.key for arrival in arrivals}
-        claim(len(keys) == 1, "the attempts did not carry the same key")
+        claims["the attempts did not carry the same key"] = len(keys) == 1
     if order.content == UPLOAD:
         digest = hashlib.sha256(UPLOAD).hexdigest()
-        parts = [one for one in arrivals if one.sha256 != digest or not one.body_complete]
-        saw += f", {'bodies' if count > 1 else 'body'} {'not ' * bool(parts)}whole"
-        for part in parts:
-            claim(False, f"a body of {part.body_bytes} bytes arrived instead of {len(UPLOAD)}")
-    if f"429;retry-after={ASKED:g}" in scene.steps:
-        gap = 0.0
-        if count > 1:  # from its start: a busy server notes late that it has sent a response
-            gap = arrivals[1].started_at - arrivals[0].started_at
+        is_whole = all(one.sha256 == digest and one.body_complete for one in arrivals)
+        saw += f", {'bodies' if count > 1 else 'body'} {'not ' * (not is_whole)}whole"
+        claims["a body did not arrive whole"] = is_whole
+    if f"429;retry-after={ASKED:g}" in scene.steps and count > 1:
+        # From its start: a busy server notes late that it has sent a response.
+        gap = arrivals[1].started_at - arrivals[0].started_at
         saw += f", {gap:.2f} s apart"
-        claim(gap >= ASKED, f"the second came after {gap:.3f} s, {ASKED:g} s were asked for")
-    return saw, broken
+        claims[f"the second came after {gap:.3f} s, {ASKED:g} s were asked for"] = gap >= ASKED
+    return saw, [claim for claim, holds in claims.items() if not holds]
 
 
 def shown(result: Result) -> str:
@@ -523,68 +479,37 @@ def outcome(results: list[Result]) -> str:
     return text if reason is None else f"{text} ({reason.value})"
 
 
-def count_connections(report: Report, server: FaultServer, when: str) -> bool:
+def check_connections(server: FaultServer) -> bool:
     """Check the promise that can be checked once all clients are closed."""
     until = time.monotonic() + GONE_WITHIN
     while server.open_connections and time.monotonic() < until:
         time.sleep(0.01)
     left, opened = server.open_connections, server.connections
-    report.line(f"\n{when}")
     said = f"P6: nothing leaks: {opened} connections were opened, {left} are still open"
-    report.check(said, not left)
-    return True
+    return check(said, not left)
 
 
-class Log(logging.Handler):
-    """Keeps what the library logs inside a ``with`` block, instead of letting it be printed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-        self._logger = logging.getLogger("forbear")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.getMessage()} {record.__dict__}")
-
-    def __enter__(self) -> None:
-        self._before = self._logger.level, self._logger.propagate
-        self._logger.setLevel(logging.DEBUG)
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is KeyboardInterrupt:
-            return  # so calls that are cut off now do not print over the last line
-        self._logger.removeHandler(self)
-        level, self._logger.propagate = self._before
-        self._logger.setLevel(level)
+@contextmanager
+def log_lines() -> Iterator[list[str]]:
+    """Keep what the library logs, instead of letting it be printed."""
+    lines: list[str] = []
+    logger, handler = logging.getLogger("forbear"), logging.Handler()
+    handler.emit = lambda record: lines.append(f"{record.getMessage()} {record.__dict__}")  # type: ignore[method-assign]
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)
 
 
-class Report(Page):
-    """Rows of fixed columns, printed one by one, and a count of the checks."""
-
-    def __init__(self, out: TextIO) -> None:
-        super().__init__(out)
-        self._checks: list[bool] = []
-        is_unicode = (out.encoding or "utf-8").lower().startswith("utf")
-        self._marks = " ✓ ✗" if is_unicode else "okNO"
-
-    def row(self, cells: Sequence[str], broken: Sequence[str]) -> None:
-        self.check(columns(cells), not broken)
-        for claim in broken:
-            self.line(f"     {self.painted(claim, RED)}")
-
-    def check(self, text: str, holds: bool) -> None:
-        self._checks.append(holds)
-        mark = self._marks[:2] if holds else self._marks[2:]
-        self.line(f"{self.painted(mark, GREEN if holds else RED)} {text}")
-
-    def summary(self, seconds: float) -> int:
-        """Print how many checks held; return the exit status."""
-        count, failed = len(self._checks), self._checks.count(False)
-        said = f"{failed} of {count} checks failed" if failed else f"All {count} checks held"
-        self.line(f"\n{self.painted(f'{said}, in {seconds:.1f} s.', RED if failed else GREEN)}")
-        return 1 if failed else 0
+def check(text: str, holds: bool) -> bool:
+    print(f"{' ✓' if holds else 'NO'} {text}", flush=True)
+    return holds
 
 
 def columns(cells: Sequence[str]) -> str:

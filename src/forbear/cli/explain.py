@@ -2,9 +2,11 @@
 
 The calls are played here, each on its own against a server in an outage, attempt by attempt and on
 virtual time: the limits that a transport has by default and core/decide.py decide what follows each
-attempt. No other call is made to the server; benchmarks/simulation/ plays whole fleets. The bounds
-and the warnings are core/policy_check.py's. All durations and instants are seconds from the call's
-beginning.
+attempt. No other call is made to the server; benchmarks/simulation/ plays whole fleets. All
+durations and instants are seconds from the call's beginning.
+
+The rule of thumb for a service-level objective (SLO), the time in which a call has to end: all
+retries together take at most a third of it, so that a call which needed them is still in time.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import inf
 from random import Random
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from ..core.backoff import Backoff
 from ..core.call import Call
+from ..core.checks import check_duration
 from ..core.decide import decide
 from ..core.outcome import (
     IDEMPOTENT_METHODS,
-    RETRYABLE_KINDS,
+    TIMEOUT_STATUSES,
     Failure,
     FailureKind,
     Phase,
@@ -29,11 +32,11 @@ from ..core.outcome import (
     SendAgain,
 )
 from ..core.policy import DEFAULT_PATIENCE, RetryPolicy
-from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
+from ..core.waits import ranges
 from ..engine.settings import limits_of
 from ..limits.gate import RetryGate
-from . import BOLD, YELLOW, Page, add_policy_arguments, chosen, code_of, complain, spoken, teach
+from . import add_policy_arguments, chosen, complain, say, spoken, table
 
 ABOUT = (
     "Say what a retry policy does before it does it: what is retried, after which waits, how a call"
@@ -44,8 +47,8 @@ ABOUT = (
 EXAMPLES = """\
 examples:
   forbear explain                                        the default policy
-  forbear explain batch                                  a preset; also --policy in other commands
-  forbear explain --max-attempts 5 --base 0.5 --cap 20 --jitter full --patience 30
+  forbear explain batch                                  a preset
+  forbear explain --max-attempts 5 --backoff base=0.5,cap=20,jitter=full --patience 30
   forbear explain gateway --slo 2 --attempt-timeout 0.5  do calls stay within two seconds?
   forbear explain myservice.http:POLICY                  what your code uses; imports the module
   forbear explain env:MYAPP_RETRY_                       what RetryPolicy.from_env would return
@@ -56,165 +59,180 @@ retries, or a function that returns one of these.
 exit status: 0 explained, 2 it could not be (an argument is wrong).
 """
 MOST_ROWS = 10  # of a table; the last one is shown too
-HANGS_FOR = 5.0  # seconds of an attempt without a response, by default: httpx's own timeout
-ASSUMED = " (--attempt-timeout says another)"
+MOST_RETRIES = 1_000  # whose waits are computed; later ones are like the last of them
+ATTEMPT = 5.0  # seconds of an attempt at most, by default: httpx's own timeout
 OUTAGE = 5.0  # seconds
-WHY = {
-    "first": "first attempt",
-    "fast": "fast first retry",
-    "backoff": "after its backoff",
-    "probe": "held, sent as a probe",
-    "healthy": "held until the server was healthy",
-}
-ENDS = {
-    "attempts-exhausted": "max_attempts were sent",
-    "origin-unhealthy": "the server is unhealthy, and the call is no longer held",
-    "deadline": "total_timeout is over",
-    "not-retried": "the policy does not retry it",
-}
+SHARE = 3  # a third of the SLO is for retries: the first attempt and a slow response need the rest
+MOST_SENT = 3  # attempts of a lone call before its server is unhealthy (limits/gate.py)
+# Servers and gateways respond so after they have executed a request, or have passed it on.
+DOUBTFUL = TIMEOUT_STATUSES | {500, 502}
+
+Waits = dict[str, list[tuple[float, float]]]  # by schedule: the shortest and the longest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    teach(parser, ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add("--slo", type=float, metavar="S", help="seconds within which a call has to end")
-    add("--attempt-timeout", type=float, metavar="S", help="seconds of one attempt at most")
+    parser.add_argument("--slo", type=float, metavar="S", help="seconds in which a call has to end")
     add_policy_arguments(parser, "policy")
 
 
-def run(out: TextIO, options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Explain what the arguments describe, return the exit status."""
     try:
-        policy, attempt = chosen(options), options.attempt_timeout
-        warnings = policy.check(slo=options.slo, attempt_timeout=attempt)
+        policy, slo = chosen(options), options.slo
+        check_duration("slo", slo, none="no objective", zero=False)
         schedules = {"backoff": policy.backoff, "throttle_backoff": policy.throttle_backoff}
-        count = min(policy.max_attempts - 1, MOST_ROWS)
+        count = min(policy.max_attempts - 1, MOST_RETRIES)
         waits = {name: ranges(one, count) for name, one in schedules.items() if one is not None}
     except (ValueError, TypeError) as mistake:
         return complain("explain", mistake)
-    page = Page(out)
-    if ":" in (options.policy or ""):
-        page.text(f"{options.policy}, as a policy:")
-    page.text(code_of(policy), BOLD)
-    page.line()
+    attempt = policy.attempt_timeout or ATTEMPT
+    say(repr(policy))
+    print()
     if policy.max_attempts == 1:
-        page.text("retried: nothing; every request is sent once")
+        say("retried: nothing; every request is sent once")
+    elif policy.total_timeout == 0:
+        say("retried: nothing; no request is sent")
     else:
-        show(page, policy, waits)
-        show_calls(page, policy, attempt)
-        page.line()
-    page.text(f"worst case: {longest(policy, attempt)}")
-    if policy.total_timeout is not None:
-        page.text(f"total_timeout: no call continues after {spoken(policy.total_timeout)}")
-    if warnings:
-        page.line()
-    for warning in warnings:
-        page.text(f"warning: {warning}", YELLOW)
-    page.line()
-    page.text(f"in addition, where these options are given: {waits_of_options(policy)}")
+        show(policy, waits)
+        show_calls(policy, attempt)
+    worst, hinted = worst_case(policy, waits, attempt), worst_case(policy, waits, attempt, hints=1)
+    print()
+    say(
+        f"worst case: {spoken(worst)}, with all attempts of {spoken(attempt)} (--attempt-timeout),"
+        f" all waits at their longest and the patience; {spoken(hinted)} if the server asks for"
+        " max_retry_after each time"
+    )
+    if (policy.patience or 0.0) > DEFAULT_PATIENCE:
+        say("Attempts sent as probes come in addition: with this patience they use up none.")
+    for warning in advice(policy, waits, attempt, slo):
+        print()
+        say(f"warning: {warning}")
     return 0
 
 
-def show(page: Page, policy: RetryPolicy, waits: dict[str, list[tuple[float, float]]]) -> None:
+def show(policy: RetryPolicy, waits: Waits) -> None:
     """Print the failures that are retried, and the waits before each retry."""
-    page.text(f"retried: {retried(policy)}")
-    page.text(f"methods: {repeated(policy)}")
-    for name, found in waits.items():
-        page.line()
-        if name == "throttle_backoff":
-            page.text("after throttling: 429, 503 with a time, a used-up quota")
-        page.table(("retry", "wait"), rows(found))
-        if policy.max_attempts - 1 > MOST_ROWS:
-            page.line("…")
-        fast = getattr(getattr(policy, name), "fast_first", None)
-        if fast is not None:
-            page.text(f"one fast first retry: {between(0.0, fast)}, while the server is healthy")
-    page.text(holding(policy))
-    if policy.hints == "obey":
-        most = spoken(policy.max_retry_after)
-        page.text(f"A server may ask for up to {most}; for more, its response is returned.")
-    if policy.vendors:
-        page.text(f"The JSON body of a response is read as well: {', '.join(policy.vendors)}.")
-
-
-def holding(policy: RetryPolicy) -> str:
-    """Say what happens while the server is unhealthy."""
-    if policy.patience is None:
-        return "No gate holds or refuses its retries while the server is unhealthy: no patience."
-    if not policy.patience:
-        return "While the server is unhealthy a failed call ends at once: patience is 0."
-    return (
-        "While the server is unhealthy a failed call is held, for at most"
-        f" {spoken(policy.patience)}, and sent as a probe, or once the server is healthy."
+    statuses = " ".join(map(str, sorted(policy.statuses)))
+    say(f"statuses: {statuses or 'none'}; failures: {' '.join(sorted(policy.failures)) or 'none'}")
+    say(
+        f"methods: {' '.join(sorted(policy.methods)) or 'none'}; others with an Idempotency-Key, or"
+        " if nothing was sent"
     )
+    for name, found in waits.items():
+        rows = [
+            (str(number), f"{spoken(shortest)} – {spoken(longest)}")
+            for number, (shortest, longest) in enumerate(found[:MOST_ROWS], 1)
+        ]
+        print()
+        table(("retry", f"wait ({name})"), rows)
 
 
-def waits_of_options(policy: RetryPolicy) -> str:
-    """Say how long a ConcurrencyLimit and a Pacing let a call wait."""
-    bound = "or total_timeout is over" if policy.total_timeout is not None else "however long"
-    found = f"with concurrency= each attempt waits until a slot is free, {bound}"
-    if policy.hints == "obey":
-        found += f"; with pacing= a call waits for up to {spoken(policy.max_retry_after)} in all"
-    return found
+def worst_case(policy: RetryPolicy, waits: Waits, attempt: float, *, hints: float = 0) -> float:
+    """Return the seconds that a call can take whose attempts and waits are at their longest.
+
+    ``hints`` is 1 for a server that asks for ``max_retry_after`` each time.
+    """
+    asked = 0.0 if policy.hints == "ignore" else hints * policy.max_retry_after
+    asked += policy.hint_spread * max(asked, 1.0) if asked else 0.0
+    longest = [max(asked, wait) for wait in longest_waits(policy, waits)]
+    more = policy.max_attempts - 1 - len(longest)
+    held = policy.patience or 0.0 if longest else 0.0
+    total = policy.max_attempts * attempt + sum(longest) + more * max(longest, default=0.0) + held
+    return total if policy.total_timeout is None else min(total, policy.total_timeout)
 
 
-def show_calls(page: Page, policy: RetryPolicy, attempt_timeout: float | None) -> None:
+def longest_waits(policy: RetryPolicy, waits: Waits) -> list[float]:
+    """The longest before each retry, by either schedule; one fast first retry may be longer."""
+    found = [max(longest for _, longest in both) for both in zip(*waits.values(), strict=True)]
+    fast = getattr(policy.backoff, "fast_first", None) or 0.0
+    return [max(fast, wait) for wait in found[:1]] + found[1:]
+
+
+def advice(policy: RetryPolicy, waits: Waits, attempt: float, slo: float | None) -> list[str]:
+    """Say what is likely to hurt, each text beginning with the field to change.
+
+    No text is no proof: the load that the retries of all calls make is a matter of the budget.
+    """
+    if policy.max_attempts == 1:
+        return []
+    unsafe = sorted(policy.methods - IDEMPOTENT_METHODS)
+    doubtful = sorted(policy.unexecuted_statuses & DOUBTFUL)
+    found: dict[str, object] = {
+        f"methods: {' and '.join(unsafe)} may take effect twice: a request that the server executed"
+        " is resent when its response is lost; send an Idempotency-Key, or name the"
+        " unexecuted_statuses": unsafe,
+        f"unexecuted_statuses: {' and '.join(map(str, doubtful))} may follow a request that the"
+        " server executed, which then takes effect twice; 429 is what a rate limiter"
+        " sends": doubtful,
+        "hints: a server that says when to retry is retried sooner, and fails again": (
+            policy.hints == "ignore"
+        ),
+        "hint_spread: clients that get the same Retry-After retry in the same second; 0.1 adds up"
+        " to 10 %": policy.hints == "obey" and policy.hint_spread == 0 < policy.max_retry_after,
+        f"patience: 0 ends a failed call as soon as its server is unhealthy: in an outage only"
+        f" about the first {MOST_SENT} of its {policy.max_attempts} attempts are sent": (
+            policy.patience == 0 and policy.max_attempts > MOST_SENT
+        ),
+    }
+    for name, both in waits.items():
+        has_no_wait = not any(longest for _, longest in both[:2])
+        found[f"{name}: no wait at all; wait at least Exponential(base=0.1)"] = has_no_wait
+        found[
+            f"{name}: no jitter: clients that fail together retry together; jitter='full' spreads"
+            " them"
+        ] = not has_no_wait and all(shortest == longest for shortest, longest in both)
+    if slo is not None:
+        elapsed = list(accumulate(wait + attempt for wait in longest_waits(policy, waits)))
+        fitting = 1 + sum(so_far <= slo / SHARE for so_far in elapsed)
+        found[
+            f"max_attempts: its retries can take {spoken(elapsed[-1])}, more than a third of the"
+            f" SLO of {spoken(slo)}; max_attempts={fitting} would fit, or shorter waits"
+        ] = elapsed[-1] > slo / SHARE and (policy.total_timeout or inf) > slo / SHARE
+        worst = worst_case(policy, waits, attempt, hints=1)
+        found[
+            f"total_timeout: a call can take {spoken(worst)}, more than the SLO;"
+            f" total_timeout={slo:g} ends it in time"
+        ] = worst > slo
+    return [text for text, holds in found.items() if holds]
+
+
+def show_calls(policy: RetryPolicy, attempt: float) -> None:
     """Print what a call does that is the only one of its process, in three kinds of outage."""
-    if policy.total_timeout == 0:  # nothing is sent
-        return
-    timeout = attempt_timeout or policy.attempt_timeout or HANGS_FOR
-    assumed = "" if timeout in (attempt_timeout, policy.attempt_timeout) else ASSUMED
     outages = {
         "a server that always responds with 503": unavailable(),
-        f"a server that hangs, attempts time out after {spoken(timeout)}{assumed}": (
-            hanging(timeout)
-        ),
+        f"a server that hangs, attempts time out after {spoken(attempt)}": hanging(attempt),
         f"a server that responds with 503 for {spoken(OUTAGE)}, then 200": unavailable(OUTAGE),
     }
     for name, outage in outages.items():
         calls = play(policy, outage)
-        page.line()
-        page.text(f"A lone call meets {name}:")
-        page.table(("attempt", "sent after", "p95", "calls", "why then"), attempts(calls))
+        print()
+        say(f"A lone call meets {name}:")
+        table(("attempt", "sent after", "p95", "calls", "why then"), attempts(calls))
         for text in endings(calls):
-            page.text(text)
+            say(text)
 
 
 def attempts(calls: list[LoneCall]) -> list[tuple[str, ...]]:
     """Return a row for each attempt, without those in the middle if they are many."""
     most = max(len(one.sent) for one in calls)
     found: list[tuple[str, ...]] = []
-    for number in range(most):
-        if MOST_ROWS <= number + 1 < most:
-            if number + 1 == MOST_ROWS:
-                found.append(("…", "", "", "", ""))
-            continue
+    for number in (*range(min(most, MOST_ROWS - 1)), *range(max(MOST_ROWS, most) - 1, most)):
         sent = [one.sent[number] for one in calls if len(one.sent) > number]
         times = [at for at, _ in sent]
-        causes = Counter(WHY.get(why, why) for _, why in sent)
+        causes = Counter(why for _, why in sent).most_common()
         cells = (spoken(middle(times)), spoken(middle(times, 0.95)), share(len(sent), calls))
-        found.append((str(number + 1), *cells, " or ".join(one for one, _ in causes.most_common())))
+        found.append((str(number + 1), *cells, " or ".join(one for one, _ in causes)))
     return found
 
 
 def endings(calls: list[LoneCall]) -> list[str]:
     """How and when the calls end, the most frequent way first."""
     found = []
-    ways = Counter((one.reason, one.ended_at is None) for one in calls)
-    for (reason, is_cut), count in ways.most_common():
-        is_all = count == len(calls)
-        who = "The call" if is_all else f"{share(count, calls)} of the calls"
-        same = [one for one in calls if (one.reason, one.ended_at is None) == (reason, is_cut)]
-        times = [one.sent[-1][0] if one.ended_at is None else one.ended_at for one in same]
+    for reason, count in Counter(one.reason for one in calls).most_common():
+        times = [one.ended_at for one in calls if one.reason == reason]
         usual, late = spoken(middle(times)), spoken(middle(times, 0.95))
-        spread = usual if usual == late else f"{usual} (p95 {late})"
-        if is_cut:
-            found.append(f"{who}: still under way after {spread}.")
-        elif reason is None:
-            found.append(f"{who} succeed{'s' * is_all} after {spread}.")
-        else:
-            words = f": {ENDS[reason]}" if reason in ENDS else ""
-            found.append(f"{who} fail{'s' * is_all} after {spread}, {reason}{words}.")
+        how = f"fail after {usual} (p95 {late}): {reason}"
+        found.append(f"{share(count, calls)} {how if reason else f'succeed after {usual}'}")
     return found
 
 
@@ -227,84 +245,6 @@ def share(count: int, calls: list[LoneCall]) -> str:
     return f"{count / len(calls):.0%}"
 
 
-def retried(policy: RetryPolicy) -> str:
-    """The failures that are retried."""
-    found = [" ".join(map(str, sorted(policy.statuses)))] if policy.statuses else []
-    if hinted := policy.hinted_statuses - policy.statuses:
-        found.append(f"{' '.join(map(str, sorted(hinted)))} that name a time")
-    kinds = sorted(kind.value for kind in policy.failures)
-    every = policy.failures == RETRYABLE_KINDS
-    found += (
-        ["failed connections, timeouts, resets, responses that are not HTTP"] if every else kinds
-    )
-    return ", ".join(found) or "what a server asks to have retried"
-
-
-def repeated(policy: RetryPolicy) -> str:
-    safe = sorted(policy.methods, key=lambda name: (name not in IDEMPOTENT_METHODS, name))
-    unexecuted = "".join(f", or after {one}" for one in sorted(policy.unexecuted_statuses))
-    return (
-        f"{' '.join(safe) or 'none'}; others only with an Idempotency-Key, or if nothing was sent"
-        f"{unexecuted}"
-    )
-
-
-def ranges(schedule: Backoff, retries: int) -> list[tuple[float, float]]:
-    """The shortest and the longest wait before each retry.
-
-    Raises:
-        ValueError: A schedule of the user's own returns something that is no time to wait.
-    """
-    found, bounds = [], (0.0, 0.0)
-    for number in range(1, retries + 1):
-        bounds = extremes(schedule, number, *bounds)
-        found.append(bounds)
-    return found
-
-
-def rows(waits: list[tuple[float, float]]) -> list[tuple[str, ...]]:
-    """Return the cells; equal rows become one."""
-    found: list[tuple[str, str]] = []
-    for number, (shortest, longest) in enumerate(waits, 1):
-        wait = between(shortest, longest)
-        if found and found[-1][1] == wait:
-            found[-1] = (f"{found[-1][0].partition(' ')[0]} – {number}", wait)
-        else:
-            found.append((str(number), wait))
-    return list(found)
-
-
-def between(shortest: float, longest: float) -> str:
-    """Return the range of a wait; a unit that both ends share is written once."""
-    lower, upper = spoken(shortest), spoken(longest)
-    if lower == upper:
-        return upper
-    number, _, unit = lower.partition(" ")
-    return f"{number if not shortest or upper.endswith(f' {unit}') else lower} – {upper}"
-
-
-def longest(policy: RetryPolicy, attempt_timeout: float | None) -> str:
-    """The worst case, in words."""
-    attempt = longest_attempt(policy, attempt_timeout)
-    own = policy.replace(hints="ignore")
-    attempts = f"{policy.max_attempts:,} attempt{'s' * (policy.max_attempts > 1)}"
-    is_patient = policy.max_attempts > 1 and (policy.patience or 0.0) > DEFAULT_PATIENCE
-    probes = PROBES * is_patient
-    if attempt == inf:
-        waits = spoken(worst_case(own.replace(total_timeout=None), 0.0))
-        return (
-            f"{attempts}, {waits} of waits (holds included); add --attempt-timeout for the"
-            f" total{probes}"
-        )
-    worst, hinted = worst_case(own, attempt_timeout), worst_case(policy, attempt_timeout)
-    asked = f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
-    return (
-        f"{spoken(worst)}, {attempts} of {spoken(attempt)} with all waits at their longest"
-        f"{asked if hinted > worst else ''}{probes}"
-    )
-
-
-PROBES = "; attempts sent as probes come in addition, because with this patience they use up none"
 CALLS = 200  # whose 95th percentile leaves ten
 # A held call checks several times a second, so fewer calls are played for a long patience, and a
 # call without an end is cut off.
@@ -312,8 +252,7 @@ MOST_WAITS = 100_000
 REQUEST = Request("GET", "https://origin.invalid:443")
 UNAVAILABLE = Failure(FailureKind.STATUS, Phase.ANSWERED, status=503)
 TIMED_OUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
-FIRST, FAST = "first", "fast"
-NOT_RETRIED = "not-retried"  # the policy does not list it
+FIRST, FAST = "first attempt", "fast first retry"
 
 
 class Outage(NamedTuple):
@@ -330,12 +269,12 @@ class LoneCall(NamedTuple):
     Attributes:
         sent: When each attempt was sent, and why then: FIRST, FAST, the source of its delay
             ("backoff"), or the cause for which the gate released it ("probe", "healthy").
-        ended_at: When the call ended; None: it was still under way when it was cut off.
+        ended_at: When the call ended.
         reason: Why it failed; None: it succeeded.
     """
 
     sent: list[tuple[float, str]]
-    ended_at: float | None
+    ended_at: float
     reason: str | None
 
 
@@ -381,7 +320,7 @@ def play_one(
             call.add_to_story("held", max(0.0, now - hold.ready_at))
             if wait is None:
                 return LoneCall(sent, now, str(Reason.ORIGIN_UNHEALTHY)), waits
-            why = str(hold.cause)
+            why = f"held until {hold.cause}"
         call.sending(now)
         sent.append((now, why))
         failure = outage.failure if now < outage.lasts else None
@@ -396,9 +335,8 @@ def play_one(
         was_fast = call.used_fast_first
         verdict = decide(call, failure, now)
         if type(verdict) is not SendAgain:
-            reason = getattr(verdict, "reason", NOT_RETRIED)
-            return LoneCall(sent, now, str(reason)), waits
+            return LoneCall(sent, now, str(getattr(verdict, "reason", "not retried"))), waits
         call.note(failure, now, *verdict)
         why = FAST if call.used_fast_first and not was_fast else str(verdict.source)
         now += verdict.delay
-    return LoneCall(sent, None, None), MOST_WAITS
+    return LoneCall(sent, now, "cut off, still under way"), MOST_WAITS

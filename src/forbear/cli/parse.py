@@ -8,25 +8,22 @@ with each header alone and with all of them.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
 from math import inf
-from typing import Any, NamedTuple, TextIO
 
 from ..core.call import Call
-from ..core.decide import answered
-from ..core.decide import decide as core_decide
+from ..core.decide import answered, decide
 from ..core.headers.dates import parse_http_date, parse_timestamp
-from ..core.headers.fields import OWS, Clock, members, number
+from ..core.headers.fields import OWS, Clock, number
 from ..core.headers.hints import QUOTA_FIELDS, read_hint
-from ..core.headers.quota import is_rate_limit, least, remaining_of
-from ..core.outcome import GiveUp, Hint, Reason, SendAgain
+from ..core.headers.quota import is_rate_limit, least
+from ..core.outcome import GiveUp, Hint, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
 from ..engine.settings import limits_of
-from . import GREEN, RED, Page, add_policy_arguments, chosen, complain, spoken, teach, visible
+from . import add_policy_arguments, chosen, complain, say, spoken, table, visible
 
 ASKS, NOTHING, MALFORMED = 0, 1, 2
 ASSUMED = 429  # the status that all of these headers are sent with
@@ -42,45 +39,37 @@ examples:
   curl -sI https://api.example.com/ | forbear parse -    with its status; the last response counts
   forbear parse - --method POST --key < headers.txt      of a POST with an Idempotency-Key
   forbear parse 'x-ratelimit-remaining: 0' 'x-ratelimit-reset: 30' --status 403 --vendors github
-  forbear parse 'Retry-After: 90' --policy batch --json  under another policy
+  forbear parse 'Retry-After: 90' --policy batch         under another policy
 
 Requests to wait come before reports of a used-up quota; any no (x-should-retry, pushback) wins.
 
 exit status: 0 they ask for something, 1 for nothing, 2 unreadable, or an argument is wrong.
 """
-
-WHY = {
-    Reason.SERVER_SAID_NO: "the server says that another attempt is useless",
-    Reason.REPLAYED_RESPONSE: "this is the stored response to an earlier attempt with the same key",
-    Reason.METHOD_NOT_REPLAYABLE: "the server may have executed it, and it carries no known key",
-    Reason.ATTEMPTS_EXHAUSTED: "the policy allows one attempt",
-    Reason.RETRY_AFTER_TOO_LONG: "{} is over max_retry_after, {.max_retry_after:g} s",
-    Reason.DEADLINE: "{} is more than total_timeout leaves",
-}
 NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, RFC 9110 section 5.6.2
 Lines = list[tuple[str, str]]
 
-MILLISECONDS = (
-    "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after", "grpc-retry-pushback-ms",
-)  # fmt: skip
-WAITS = (*MILLISECONDS, "retry-after")
-ADVICE = ("x-should-retry", "stripe-should-retry")
+WAITS = (
+    "retry-after-ms",
+    "x-ms-retry-after-ms",
+    "x-amz-retry-after",
+    "grpc-retry-pushback-ms",
+    "retry-after",
+)
+ADVICE = ("x-should-retry", "stripe-should-retry", "idempotent-replayed")
 RELATED = ("retry-after", "pushback", "ratelimit", "rate-limit", "should-retry", "replayed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    teach(parser, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("lines", nargs="+", metavar="LINE", help="'Name: value', a status line, or - for a pipe")
     add("--status", type=int, metavar="N", help=f"of the response (its status line, or {ASSUMED})")
     add("--method", type=str.upper, default="GET", metavar="NAME", help="of the request (GET)")
     add("--key", action="store_true", help="the request carried an idempotency key")
     add("--now", metavar="WHEN", help="2026-11-20T21:00:00Z or Unix seconds (now)")
-    add("--json", action="store_true", help="print JSON instead")
-    add_policy_arguments(parser)
+    add_policy_arguments(parser, "--policy")
 
 
-def run(out: TextIO, options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print what the header lines ask for, return the exit status."""
     try:
         policy = chosen(options)
@@ -94,24 +83,19 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
     except (ValueError, TypeError) as mistake:
         return complain("parse", mistake)
     hint = read_hint(status, lines, now=now)
-    found = findings(status, lines, now, hint)
-    decision = decide(policy, status, lines, now, options.method, keyed=options.key)
-    if options.json:
-        headers = [finding._asdict() for finding in found]
-        parts = {"headers": headers, "hint": hint._asdict(), "decision": decision}
-        print(json.dumps({"status": status, **parts}, indent=1), file=out)
-    else:
-        page = Page(out)
-        assumed = "" if options.status or given else " (assumed; --status says another)"
-        page.text(f"status {status}{assumed}, {options.method}{' with a key' * options.key}")
-        page.line()
-        show(page, found)
-        page.line()
-        verdict = sentence(decision, status, policy, hint.source)
-        page.text(f"forbear: {verdict}", RED if decision["verdict"] == "stop" else GREEN)
+    rows = findings(status, lines, now, hint)
+    assumed = "" if options.status or given else " (assumed; --status says another)"
+    say(f"status {status}{assumed}, {options.method}{' with a key' * options.key}")
+    print()
+    table(("header", "value", "asks for", "result"), rows)
+    request = Request(
+        options.method, "https://origin.invalid:443", [("Idempotency-Key", "k")] * options.key
+    )
+    print()
+    say(f"forbear: {verdict(policy, request, status, lines, now)}")
     if hint.delay is not None or hint.should_retry is not None:
         return ASKS
-    return MALFORMED if any(finding.result == "malformed" for finding in found) else NOTHING
+    return MALFORMED if any(result == "malformed" for *_, result in rows) else NOTHING
 
 
 def instant(text: str | None) -> float:
@@ -158,169 +142,68 @@ def read(words: list[str]) -> tuple[int | None, Lines]:
 
 
 def piped() -> list[str]:
-    raw = getattr(sys.stdin, "buffer", None)
-    text = sys.stdin.read() if raw is None else str(raw.read(), "latin-1")
+    text = str(sys.stdin.buffer.read(), "latin-1")
     return [line.rstrip("\r") for line in text.split("\n")]
 
 
-def decide(
-    policy: RetryPolicy, status: int, lines: Lines, now: float, method: str, *, keyed: bool
-) -> dict[str, Any]:
-    """Return the "verdict", the "reason" why not, "delay" at least, "longest" and its "source".
-
-    For the response to the first attempt of a call, with the least and the greatest jitter.
-    """
-    request = Request(method, "https://origin.invalid:443", [("Idempotency-Key", "k")] * keyed)
-    verdicts = []
+def verdict(policy: RetryPolicy, request: Request, status: int, lines: Lines, now: float) -> str:
+    """Say what the policy does after the first attempt, with the least and the greatest jitter."""
+    sends: list[SendAgain] = []
     for random in (lambda: 0.0, lambda: 1.0):
         call = Call(policy, request, limits_of(random), 0.0, policy.max_attempts)
         call.deadline_at = inf if policy.total_timeout is None else policy.total_timeout
         call.sending(0.0)
         failure = answered(policy, status, lines, lambda: now)
-        verdicts.append(core_decide(call, failure, 0.0) if status >= 400 else None)
-    least, most = verdicts
-    if least is None:
-        return {"verdict": "accept"}
-    if isinstance(least, GiveUp):
-        return {"verdict": "stop", "reason": least.reason.value, "delay": least.delay}
-    assert isinstance(least, SendAgain)
-    wait = {"verdict": "retry", "delay": least.delay, "longest": None, "source": least.source}
-    if isinstance(most, SendAgain):  # else the longest delay does not fit the deadline
-        wait |= {"longest": most.delay, "source": most.source}
-    return wait
+        decision = decide(call, failure, 0.0) if status >= 400 else None
+        if isinstance(decision, SendAgain):
+            sends.append(decision)
+        elif isinstance(decision, GiveUp) and not sends:
+            return f"returns the response: {decision.reason}"
+    if not sends:
+        return f"returns the response: {status} is not retried"
+    delays = dict.fromkeys(spoken(one.delay) for one in sends)
+    source = "its own backoff" if sends[-1].source == "backoff" else "the server's hint"
+    return f"retries after {' to '.join(delays)}, by {source}"
 
 
-def show(page: Page, found: list[Finding]) -> None:
-    if not found:
-        page.text("No header concerns retries.")
-        return
-    rows = []
-    for one in found:
-        delay = "" if one.delay is None else spoken(one.delay)
-        why = f"{one.result}: {one.why}" if one.why else one.result
-        rows.append((one.name, one.says or visible(one.value), delay, why))
-    page.table(("header", "says", "asks for", "result"), rows)
-
-
-def sentence(decision: dict[str, Any], status: int, policy: RetryPolicy, asking: str | None) -> str:
-    """Return what the policy does, and why, in words."""
-    if decision["verdict"] == "accept":
-        why = "no failure" if status < 400 else f"{status} is not retried"
-        return f"returns the response: {why}"
-    delay = decision["delay"] or 0.0
-    if decision["verdict"] == "stop":
-        why = WHY.get(Reason(decision["reason"]), "").format(spoken(delay), policy)
-        return f"returns the response: {why} ({decision['reason']})"
-    most = decision["longest"]
-    span = spoken(delay) if most in (None, delay) else f"{spoken(delay)} to {spoken(most)}"
-    ignored = ", hints are ignored" if policy.hints == "ignore" else ""
-    why = f"by its own backoff{ignored}" if decision["source"] == "backoff" else f"as {asking} asks"
-    return f"retries after {span}: {why}"
-
-
-# What each header says alone, and together with the others.
-
-
-class Finding(NamedTuple):
-    """One header, how it is read and what became of it."""
-
-    name: str  # in lower case
-    value: str  # as received, lines joined
-    says: str  # how it is read
-    delay: float | None  # seconds it asks for by itself
-    result: str  # "won", "lost", "gate" (it decides about another), "ignored", "malformed"
-    why: str
-
-
-def findings(status: int, lines: Lines, now: float, hint: Hint) -> list[Finding]:
-    """Return every header that concerns retries, in the order of their precedence."""
-    reader = Reader(status, lines, now, hint)
-    found = [one for one in reader.fields if one in QUOTA_FIELDS or any(w in one for w in RELATED)]
+def findings(status: int, lines: Lines, now: float, hint: Hint) -> list[tuple[str, ...]]:
+    """Return a row for every header that concerns retries, in the order of their precedence."""
+    fields: dict[str, list[str]] = {}
+    for name, value in lines:
+        fields.setdefault(name.lower(), []).append(value)
+    found = [one for one in fields if one in QUOTA_FIELDS or any(w in one for w in RELATED)]
     order = [*WAITS, *ADVICE]
     found.sort(key=lambda name: order.index(name) if name in order else len(order))
-    return [reader.finding(name) for name in found]
+    rows: list[tuple[str, ...]] = []
+    for name in found:
+        value = ", ".join(fields[name])
+        # The hint of this header alone, in a response that is not from a cache.
+        alone = read_hint(
+            429 if name in QUOTA_FIELDS else 503,
+            [(name, one) for one in fields[name]],
+            now=Clock(lines, now).utc(),
+        )
+        delay = "" if alone.delay is None else spoken(alone.delay)
+        rows.append((name, visible(value), delay, result(name, value, alone, hint, status)))
+    return rows
 
 
-class Reader:
-    """Reads one header, in the context of all the others."""
-
-    def __init__(self, status: int, lines: Lines, now: float, hint: Hint) -> None:
-        self.status = status
-        self.hint = hint
-        self.clock = Clock(lines, now)
-        self.fields: dict[str, list[str]] = {}
-        for name, value in lines:
-            self.fields.setdefault(name.lower(), []).append(value)
-
-    def finding(self, name: str) -> Finding:
-        value = ", ".join(self.fields[name])
-        alone = self.alone(name, 503 if name in WAITS or name in ADVICE else 429)
-        says, delay, (result, why) = "", alone.delay, ("malformed", "not in a form that is known")
-        if delay is not None:
-            says, (result, why) = self.kind_of(name, value, delay), self.weighed(name, delay)
-        elif alone.should_retry is not None:
-            says = "yes" if alone.should_retry else "no"
-            result, why = self.advised(alone.should_retry)
-        elif name == "idempotent-replayed":
-            result, why = "gate", "a true one counts if the request carried a key"
-        elif name == "ratelimit" and is_rate_limit(value):
-            says, result, why = "something remains", "ignored", "another limit was hit"
-        elif name in QUOTA_FIELDS and name != "ratelimit" and not remaining_of(name):
-            says, result, why = self.remaining(name, value)
-        elif name not in (*WAITS, *ADVICE, *QUOTA_FIELDS):
-            result, why = "ignored", "asks for nothing that is known"
-        return Finding(name, value, says, delay, result, why)
-
-    def alone(self, name: str, status: int) -> Hint:
-        """The hint of this header alone, in a response that is not from a cache."""
-        lines = [(name, value) for value in self.fields[name]]
-        return read_hint(status, lines, now=self.clock.utc())
-
-    def weighed(self, name: str, delay: float) -> tuple[str, str]:
-        """Return whether a wait that it asks for is used, and why."""
-        winner, is_quota = self.hint.source, name in QUOTA_FIELDS
-        if winner == name and self.hint.should_retry is False:
-            return "lost", "the server says no"
-        if winner == name:
-            return "won", "the quota is used up" if is_quota else ""
-        if self.status < 300:
-            return "ignored", f"a {self.status} is no failure"
-        if self.status < 400:
-            return "ignored", "of a redirect only Retry-After is read"
-        if is_quota and winner is None:
-            return "ignored", "counts on 403, 429, 503 if nothing is left, and not from a cache"
-        if is_quota and winner in WAITS:
-            return "lost", f"{winner} is a request, a quota only reports"
-        if is_quota and self.hint.delay is not None and delay < self.hint.delay:
-            return "lost", f"{winner} has the longer wait"
-        return "lost", f"{winner} {'is more exact' if name == 'retry-after' else 'comes first'}"
-
-    def remaining(self, name: str, value: str) -> tuple[str, str, str]:
-        left = least([value])
-        if left is None:
-            return "", "malformed", "not a number"
-        says = "used up" if left == 0 else f"{visible(value)} left"
-        resets = [one for one in self.fields if name in remaining_of(one)]
-        if not resets:
-            return says, "ignored", "no reset header says until when"
-        return says, "gate", f"decides whether {' and '.join(resets)} counts"
-
-    def advised(self, again: bool) -> tuple[str, str]:
-        if self.status < 400:
-            return "ignored", f"a {self.status} is no failure"
-        if again and self.hint.should_retry is False:
-            return "lost", "any no wins"
-        return "won", "the server asks for a retry" if again else "an explicit no is always obeyed"
-
-    def kind_of(self, name: str, value: str, delay: float) -> str:
-        now = self.clock.utc()
-        if name in MILLISECONDS:
-            return "milliseconds"
-        if name == "ratelimit":
-            return "structured field"
-        if (single := number(value)) is not None:
-            is_instant = single > 1e6 and name != "retry-after"
-            return "Unix time" if is_instant else "seconds"
-        if parse_timestamp(value) is not None or parse_http_date(value, now=now) is not None:
-            return "date" if delay else "date, already past"
-        return "several values, the longest" if len(members(value)) > 1 else "duration"
+def result(name: str, value: str, alone: Hint, hint: Hint, status: int) -> str:
+    """Say what became of a header, together with the others, and why."""
+    is_quota, winner = name in QUOTA_FIELDS, hint.source
+    says_no = hint.should_retry is False
+    if alone.should_retry is not None or alone.delay is not None:
+        if status < 300:
+            return f"ignored: a {status} is no failure"
+        if says_no and alone.should_retry is not False:
+            return "lost: the server says no"
+        if alone.should_retry is not None or winner == name:
+            return "won"
+        if winner is not None:
+            return f"lost to {winner}"
+        return "ignored: a used-up quota counts on 403, 429, 503, and not from a cache"
+    if is_quota and (least([value]) is not None or is_rate_limit(value)):
+        return "read with its reset, which counts if nothing is left"
+    if is_quota or name in WAITS or name in ADVICE[:2]:
+        return "malformed"
+    return "ignored" if name not in ADVICE else "counts if the request carried a key"

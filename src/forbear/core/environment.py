@@ -18,7 +18,7 @@ from .policy import RetryPolicy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from .backoff import Backoff
@@ -38,13 +38,19 @@ def policy_from(prefix: str) -> RetryPolicy:
     given = {name: text.strip() for name, text in environ.items() if name.startswith(prefix)}
     if lost := sorted(given.keys() - fields.keys()):
         raise ValueError(unknown(prefix, lost[0]))
-    policy = RetryPolicy()
-    for name, field in fields.items():
-        if name not in given:
+    texts = {fields[name]: text for name, text in given.items()}
+    return changed(RetryPolicy(), texts, lambda field: prefix + field.upper())
+
+
+def changed(
+    policy: RetryPolicy, texts: Mapping[str, str], named: Callable[[str], str]
+) -> RetryPolicy:
+    """Return the policy with fields read from texts; ``named`` is where a field was written."""
+    for field, (read, form) in FORMS.items():
+        if field not in texts:
             continue
-        read, form = FORMS[field]
         try:
-            value = read(given[name])
+            value = read(texts[field])
             if field == "preset":
                 policy = value
             elif field == "vendors":
@@ -52,7 +58,7 @@ def policy_from(prefix: str) -> RetryPolicy:
             else:
                 policy = policy.replace(**{field: value})
         except (ValueError, TypeError) as error:
-            wrong = f"{name} cannot be {shown(given[name])}"
+            wrong = f"{named(field)} cannot be {shown(texts[field])}"
             raise ValueError(f"{wrong}: write {form} ({error})") from None
     return policy
 

@@ -279,49 +279,6 @@ class RetryPolicy:
         """
         return RetryPolicy(**tool("migration").fields_of_httpx_retries(retry))
 
-    def worst_case(self, *, attempt_timeout: float | None = None) -> float:
-        """Return the seconds that a call can take: all attempts, each wait at its longest, and
-        ``patience``; never more than ``total_timeout``.
-
-        The longest wait is the schedule's own, after throttling too, or the longest that a server
-        may ask for, ``max_retry_after`` with ``hint_spread`` on top; without hints:
-        ``policy.replace(hints="ignore")``. A schedule of your own is called with the ends of its
-        randomness only. Not counted are waits that the responses to other calls asked for
-        (``cooldown``), attempts sent as probes if ``patience`` is above 10 s, since they use up
-        none, and a body that is streamed after the call.
-
-        Args:
-            attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to
-                the end of the response. None: four times the policy's ``attempt_timeout``, which
-                bounds each of pool, connect, write and read; without one only a ``total_timeout``
-                makes the result finite.
-
-        Raises:
-            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule returns no time.
-        """
-        seconds: float = tool("policy_check").worst_case(self, attempt_timeout)
-        return seconds
-
-    def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
-        """Return texts about what is likely to hurt, each beginning with the field to change.
-
-        They are about waits without jitter, no waits, methods and statuses after which a request
-        may take effect twice, hints that are ignored, or obeyed by all clients in step; and with an
-        SLO, whether all retries together, at their longest, stay within a third of it, the call
-        within the whole, and what a server may ask for within the third. An empty list is no proof:
-        the load that the retries of all calls make is a matter of the budget.
-
-        Args:
-            slo: Seconds within which a call has to end; None: no objective.
-            attempt_timeout: As for ``worst_case``; where neither of the two is known, attempts are
-                not counted.
-
-        Raises:
-            ValueError: A number is out of its range.
-        """
-        texts: list[str] = tool("policy_check").advice(self, slo, attempt_timeout)
-        return texts
-
 
 FIELDS = tuple(one.name for one in dataclasses.fields(RetryPolicy))
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
-from ..core.policy_check import extremes
+from ..core.waits import ranges
 from ..engine import current
 from ..engine.blocks import Block, F
 from ..engine.clock import SYSTEM_CLOCK
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
-    from ..core.backoff import Backoff
     from ..engine.clock import Clock
     from ..events import Event
 
@@ -370,7 +369,7 @@ def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -
     if not isinstance(policy, RetryPolicy):
         raise TypeError(f"policy must be a RetryPolicy, got {type(policy).__name__}")
     bounds = [checked(number, pair) for number, pair in enumerate(waits, start=1)]
-    found = spans(policy.backoff, policy.max_attempts - 1)
+    found = ranges(policy.backoff, policy.max_attempts - 1)
     if len(found) == len(bounds) and all(map(is_within, found, bounds)):
         return
     message = f"the schedule of {policy.backoff!r} with max_attempts={policy.max_attempts}"
@@ -395,14 +394,6 @@ def checked(number: int, pair: tuple[float, float]) -> tuple[float, float]:
             f"wait {number} must be a pair of seconds such as (0, 0.5), got {pair!r}"
         ) from None
     raise ValueError(f"wait {number} must be (least, longest), got {pair!r}")
-
-
-def spans(backoff: Backoff, retries: int) -> list[tuple[float, float]]:
-    """The shortest and the longest wait before each retry."""
-    found = [(0.0, 0.0)]
-    for attempt in range(1, retries + 1):
-        found.append(extremes(backoff, attempt, *found[-1]))
-    return found[1:]
 
 
 def is_within(span: tuple[float, float], bounds: tuple[float, float]) -> bool:
