@@ -303,8 +303,6 @@ class Shared:
             yield "a call seems to sleep"
         if CURRENT.get() is not None:
             yield "a context is left set"
-        if self.port.backstop is not None and self.port.backstop.alarms.pending:
-            yield "an attempt would still be cut"
         if not self.lane.is_idle(self.client):
             yield "a connection is lost"
 

@@ -100,7 +100,6 @@ async def check(steps, max_attempts):
     assert inner.sent <= max_attempts
     assert len(asyncio.all_tasks()) == 1
     assert not transport.port.settings.layers[0].of_thread.alarms.pending
-    assert not transport.port.backstop.alarms.pending
     # Each sending but the first was paid for, by one token; no other was taken.
     spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())
     assert spent == max(0, inner.sent - 1)

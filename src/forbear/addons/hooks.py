@@ -46,7 +46,7 @@ async def rewrite(
         if call.deadline_at == inf:
             await result  # may be cancelled; then nothing was sent
             return
-        with port.backstop.after(call.deadline_at - settings.clock.monotonic()):
+        with port.backstop(call.deadline_at - settings.clock.monotonic()):
             await result
             return
     except Exception as error:

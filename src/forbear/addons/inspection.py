@@ -271,7 +271,7 @@ async def ask_in_time(port: Port[Any], call: Call, inspection: Inspection) -> bo
     if call.deadline_at == inf or port.backstop is None:
         await ask(port, inspection)
         return True
-    with port.backstop.after(call.deadline_at - port.clock.monotonic() + BACKSTOP):
+    with port.backstop(call.deadline_at - port.clock.monotonic() + BACKSTOP):
         await ask(port, inspection)
         return True
     return False

@@ -1,25 +1,13 @@
-"""Alarms: what cancels an asynchronous attempt that outlives its deadline.
-
-The library's own timeouts end an attempt in time unless the peer keeps dripping bytes. A cancel
-scope or timer for each attempt costs up to 8 µs, so on asyncio one timer per transport checks all
-attempts under way. On trio a cancel scope is the only way. Loaded with the first asynchronous
-transport.
-"""
+"""Alarms: one timer for all calls of an event loop that may need one, since few of them ring."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .clock import SystemClock
-from .tasks import asyncio_loop
-
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from types import TracebackType
 
     class Alarm(Protocol):
         at: float
@@ -91,56 +79,3 @@ class PerThread(threading.local):
         if loop is not alarms.loop:
             alarms = self.alarms = self._kind(self._now, loop)
         return alarms
-
-
-class Backstop(PerThread):
-    """The attempts of one transport that have a deadline."""
-
-    def __init__(self) -> None:
-        super().__init__(Alarms, SystemClock.true_monotonic)
-
-    def after(self, seconds: float) -> AbstractContextManager[object, bool]:
-        """Limit an attempt: after so long the block ends silently, without its last statement."""
-        loop = asyncio_loop()
-        if loop is None:
-            import anyio
-
-            return anyio.CancelScope(deadline=anyio.current_time() + seconds)
-        alarms, at = self.of(loop), SystemClock.true_monotonic() + seconds
-        if at < alarms.rings_at:
-            alarms.prepare(at)
-        return Cut(alarms.pending, at, sys.modules["asyncio"].current_task(loop))
-
-
-class Cut:
-    """One attempt that is cancelled at an instant, unless it ends before."""
-
-    __slots__ = ("_cancelling", "_fired", "_pending", "_task", "at")
-
-    def __init__(self, pending: dict[Alarm, None], at: float, task: Any) -> None:
-        self.at = at
-        self._pending = pending
-        self._task = task
-        self._cancelling = task.cancelling()
-        self._fired = False
-
-    def ring(self) -> None:
-        """Cancel the task; ``__exit__`` takes that back."""
-        self._fired = True
-        self.at = inf  # stays in the dict until __exit__, and must not cancel the task twice
-        self._task.cancel()
-
-    def __enter__(self) -> None:
-        self._pending[self] = None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
-        self._pending.pop(self, None)
-        if not self._fired:
-            return False
-        import asyncio
-
-        # As asyncio.timeout does: a cancellation from outside, at the same time, must propagate.
-        is_ours = self._task.uncancel() <= self._cancelling
-        return is_ours and kind is asyncio.CancelledError

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from ..core.call import Call, Story
     from ..core.headers.fields import Line
     from ..core.outcome import Failure
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
-    from .alarms import Backstop
     from .clock import Clock
     from .outgoing import Outgoing
     from .reading import Ending, Live
     from .reading import Source as Bytes
     from .settings import Settings
+
+    Backstop = Callable[[float], AbstractContextManager[object, bool]]
 
 Response = TypeVar("Response")
 Source = TypeVar("Source")
@@ -139,7 +141,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
     """A transport, as the loop and the driver see it. A synchronous one never suspends.
 
     Attributes:
-        backstop: It cuts what outlives the deadline; None: the port is a synchronous one.
+        backstop: Cuts what outlives the deadline (tasks.py); None: the port is a synchronous one.
         decodes: The library undoes content codings while it reads a body.
     """
 

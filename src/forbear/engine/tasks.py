@@ -13,6 +13,7 @@ from .clock import SYSTEM_CLOCK, Waiter
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Awaitable
+    from contextlib import AbstractContextManager
 
     from .clock import Queued
 
@@ -87,6 +88,16 @@ class Tasks(Waiter, Locked):
             asleep.get_loop().call_soon_threadsafe(wake, asleep, False)
         else:
             ending.run_sync_soon(asleep.set)
+
+
+def cut_after(seconds: float) -> AbstractContextManager[object, bool]:
+    """Limit an attempt: after so long the block ends silently, without its last statement.
+
+    The library's own timeouts end it in time, unless the peer keeps dripping bytes.
+    """
+    import anyio  # loaded with the first limit
+
+    return anyio.move_on_after(seconds)
 
 
 def wake_from_anywhere(loop: AbstractEventLoop, sleep: Future[bool]) -> None:

@@ -20,13 +20,13 @@ from ...engine.bodies import PutBack
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.reading import Nothing
+from ...engine.tasks import cut_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import ClientResponse
 
-    from ...engine.alarms import Backstop
     from ...engine.reading import Source
 
 LIMIT = 65_536  # aiohttp's own, of a reader
@@ -45,8 +45,8 @@ class Live:
     late: Callable[[], Exception] = TimeoutError
     response: ClientResponse | None = None
 
-    def __init__(self, backstop: Backstop, response: ClientResponse, ends_at: float) -> None:
-        self._backstop, self.ends_at = backstop, ends_at
+    def __init__(self, response: ClientResponse, ends_at: float) -> None:
+        self.ends_at = ends_at
         self._content, self._connection = response.content, response.connection
         self._ahead: bytes | None = None
 
@@ -56,7 +56,7 @@ class Live:
             if self.ends_at == inf:  # a limit for each read would cost more than the read
                 self._ahead = await self._content.readany()
             else:
-                with self._backstop.after(self.ends_at - SYSTEM_CLOCK.true_monotonic()):
+                with cut_after(self.ends_at - SYSTEM_CLOCK.true_monotonic()):
                     self._ahead = await self._content.readany()
         return self._ahead is not None
 
@@ -114,9 +114,9 @@ class Replaced(aiohttp.StreamReader):
             drive(self.source.close())
 
 
-def source_of(backstop: Backstop, response: ClientResponse) -> Source:
+def source_of(response: ClientResponse) -> Source:
     """The source of a body, as it is read now."""
     content = response.content
     if isinstance(content, Replaced) and not content.total_bytes:
         return content.source
-    return Live(backstop, response, inf)
+    return Live(response, inf)

@@ -11,7 +11,6 @@ import aiohttp
 from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
-from ...engine.alarms import Backstop
 from ...engine.bodies import innermost, rest_of
 from ...engine.calls import call_after_first, note_success, sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
@@ -19,6 +18,7 @@ from ...engine.driver import watched
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
+from ...engine.tasks import cut_after
 from .errors import classify, idle_since, is_full, is_lost, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
 
@@ -55,6 +55,7 @@ class AiohttpPort:
 
     body_name = "_body"
     decodes = True
+    backstop = staticmethod(cut_after)
 
     def __init__(
         self, settings: Settings, circuit_open_error: type[CircuitOpenError],
@@ -64,7 +65,6 @@ class AiohttpPort:
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.backstop = Backstop()
 
     # A call begins.
 
@@ -162,7 +162,7 @@ class AiohttpPort:
             each = outgoing.policy.attempt_timeout or inf
         if left == each == inf:
             return await handler(request)
-        with self.backstop.after(min(left, each)):
+        with cut_after(min(left, each)):
             return await handler(request)
         if left <= each:
             raise DeadlineCut
@@ -199,7 +199,7 @@ class AiohttpPort:
             broken = content.exception()  # else it would be waited for
             if isinstance(broken, Exception):
                 return broken
-            with self.backstop.after(deadline_at - self.clock.monotonic()):
+            with cut_after(deadline_at - self.clock.monotonic()):
                 await content.wait_eof()
                 return WHOLE
             return DeadlineCut()
@@ -295,7 +295,7 @@ class AiohttpPort:
     def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> AiohttpLive:
         from .bodies import Live  # loaded with the first body that is read, or handed over open
 
-        return Live(self.backstop, response, ends_at)
+        return Live(response, ends_at)
 
     def has_ended(self, response: ClientResponse) -> bool:
         content = response.content
@@ -355,7 +355,7 @@ class AiohttpPort:
     ) -> ClientResponse:
         from .bodies import Replaced, source_of
 
-        source = make(source_of(self.backstop, response))
+        source = make(source_of(response))
         response.content = Replaced(response.content, source)
         return response
 

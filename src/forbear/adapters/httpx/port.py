@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ...core.call import Story
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
-    from ...engine.alarms import Backstop
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
+    from ...engine.port import Backstop
     from ...engine.reading import Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded

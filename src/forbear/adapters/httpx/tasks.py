@@ -6,27 +6,26 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...engine.alarms import Backstop
 from ...engine.clock import BACKSTOP
 from ...engine.errors import DeadlineCut
-from .port import HttpxPort, Library
+from ...engine.tasks import cut_after
+from .port import HttpxPort
 from .reading import PIECE, LiveBody
 
 if TYPE_CHECKING:
-    from httpx import AsyncBaseTransport, Request, Response
+    from httpx import Request, Response
 
     from ...core.call import Call
-    from ...engine.settings import Settings
 
 
 class AsyncLive(LiveBody):
     """The source of an asynchronous response."""
 
     async def _next(self) -> bytes:
-        left, backstop = self.left(), self._port.backstop
-        if left == inf or backstop is None:
+        left = self.left()
+        if left == inf:
             return await self._next_piece()
-        with backstop.after(left + BACKSTOP):
+        with cut_after(left + BACKSTOP):
             return await self._next_piece()
         await self.close()
         raise self._cut()
@@ -61,11 +60,7 @@ class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     is_async, live_kind = True, AsyncLive
-    backstop: Backstop  # pyright: ignore[reportIncompatibleMethodOverride]
-
-    def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
-        super().__init__(settings, library, inner)
-        self.backstop = Backstop()  # pyright: ignore
+    backstop = staticmethod(cut_after)  # pyright: ignore
 
     async def close_idle(self, call: Call) -> None:
         import anyio
@@ -88,7 +83,7 @@ class AsyncHttpxPort(HttpxPort):
         Raises:
             DeadlineCut: The deadline is over, and the library has not noticed.
         """
-        with self.backstop.after(seconds + BACKSTOP):
+        with cut_after(seconds + BACKSTOP):
             return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
         from .pools import close_lost
 
