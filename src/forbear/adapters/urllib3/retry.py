@@ -143,8 +143,9 @@ class Retry(util.Retry):
         if not options.keys() <= set(OPTIONS):
             raise TypeError(tool("migration").unknown("Retry", options, OPTIONS))
         self.port = Bridge(policy, dict(options))
+        self.policy = self.port.settings.policy
         super().__init__(
-            total=self.port.settings.policy.max_attempts - 1,
+            total=self.policy.max_attempts - 1,
             redirect=redirect,
             raise_on_redirect=raise_on_redirect,
             raise_on_status=False,
