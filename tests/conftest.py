@@ -189,10 +189,10 @@ def paced(server, monkeypatch):
             pace.begin()
         return reason
 
-    def late(connection, step, head, arrival):
-        if step.delay and pace.is_first(head.path):
-            pace.wait(head.path, connection.stopping)
-        work(connection, step, head, arrival)
+    def late(connection, step, arrival):
+        if step.delay and pace.is_first(arrival.path):
+            pace.wait(arrival.path, connection.stopping)
+        work(connection, step, arrival)
 
     monkeypatch.setattr(Hedging, "refuses", refuse)
     monkeypatch.setattr(Connection, "_work", late)

@@ -12,7 +12,6 @@ from forbear.addons.lease import LeasedBudget
 from forbear.limits import renew
 from forbear.strategies import TokenBucket
 from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, clock
-from forbear.testing.server import Ledger, Scripts
 
 from ..processes import python
 
@@ -22,7 +21,7 @@ MAKERS = [
     lambda: Origins(["http://a", "http://b"]),
     lambda: LeasedBudget(hinted_cost=0.25, scope="origin", fallback=RetryBudget(), random=float),
     # Of the kit for tests.
-    FakeClock, Ledger, Scripts, lambda: ScriptedAdapter([200]), lambda: ScriptedTransport([200]),
+    FakeClock, lambda: ScriptedAdapter([200]), lambda: ScriptedTransport([200]),
 ]  # fmt: skip
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 

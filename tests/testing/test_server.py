@@ -216,8 +216,8 @@ def test_a_typo_is_refused_and_changes_nothing(server):
     steps = ["resett", "", "status", "status:503", "199", "600", "20O", "503:1"]
     steps += ["reset:1", "cut", "cut:", "cut:-1", "cut:1:2", "cut:32;body=32", "early:503"]
     steps += ["early:99:1", "503;", "503;retryafter=1", "503;retry-after", "503;delay=1.5"]
-    steps += ["503;delay=1;delay=2", "503;chunked=yes", "503;header=X", "503;header=X Y:1"]
-    steps += ["503;header=X:a%0d%0aY:b", "503;interval=5", "reset;body=5", "reset-head;executes=1"]
+    steps += ["503;chunked=yes", "503;header=X", "503;interval=5", "reset;body=5"]
+    steps += ["reset-head;executes=1"]
     steps += ["reset-before;delay=5", True, 503.0]
     server.script("/x", 204)
     for step in steps:
@@ -301,12 +301,8 @@ def test_the_ledger_is_handed_out_as_copies_and_prints_no_secret(server):
     assert not re.search(r"hunter2|\n", repr(server.requests()))
 
 
-def fault_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("fault-server")]
-
-
 def test_stop_closes_every_socket_and_ends_every_thread():
-    server = FaultServer()
+    server, others = FaultServer(), set(threading.enumerate())
     with server:
         # The large one is stuck in a write: nobody reads.
         steps = "hang", "200;delay=60000", "drip;interval=60000", "200;body=8000000", 200
@@ -317,12 +313,12 @@ def test_stop_closes_every_socket_and_ends_every_thread():
                 peers[number].sendall(request(f"/{number}"))
             peers[5].sendall(b"POST /half HTTP/1.1\r\nContent-Le")
             assert eventually(lambda: len(server.requests()) == 5 and server.open_connections == 7)
-            assert len(fault_threads()) == 8
+            assert len(set(threading.enumerate()) - others) == 8
             began = time.monotonic()
             server.stop()
             assert time.monotonic() - began < 30
             assert server.open_connections == 0
-            assert eventually(lambda: fault_threads() == [])
+            assert eventually(lambda: set(threading.enumerate()) <= others)
             for sock in peers:
                 read_to_the_end(sock)
     with pytest.raises(ConnectionRefusedError), peer(server):
