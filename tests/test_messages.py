@@ -273,7 +273,9 @@ SCRIPT = [
 class Forgetful:
     """A strategy without ``quiet``."""
 
-    acquire_initial_token = refresh_token = record_success = release = print
+    def acquire_initial_token(self, *_, **__): ...
+
+    refresh_token = record_success = release = acquire_initial_token
 
 
 class Late(Forgetful):
@@ -401,7 +403,7 @@ TABLE = [
     *((make, PREFETCH) for make in (*HTTPX, *HTTPX2, forbear.aiohttp.RetryMiddleware)),
     *((make, [({"resume": "yes"}, TypeError, "resume must be True or False")])
         for make in (HTTPX[1], *HTTPX2, *NO_PREFETCH)),
-    *((make, [({"prefetch": 65_536}, TypeError, "takes no prefetch")]) for make in NO_PREFETCH),
+    *((make, [({"prefetch": 65_536}, TypeError, "has no option 'prefetch'; its options")]) for make in NO_PREFETCH),
     (forbear.httpx.AsyncRetryTransport, [
         ({"hedge": True}, TypeError, "hedge=Hedge"),
         ({"hedge": Hedge(), "strategy": AwsStandard()}, ValueError, "not both")]),

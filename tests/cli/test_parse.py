@@ -98,7 +98,7 @@ def test_how_a_value_is_read(line, delay):
     (503, ["retry-after: 9", "x-should-retry: false"], "lost: the server says no"),
     (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost: the server says no"),
     (503, ["x-should-retry: true"], "won"), (503, ["x-should-retry: false"], "won"),
-    (503, ["grpc-retry-pushback-ms: soon"], "won"), (429, ["x-retry-after-hint: 9"], "ignored"),
+    (503, ["grpc-retry-pushback-ms: soon"], "won"),
 ])  # fmt: skip
 def test_what_becomes_of_a_header_and_why(status, lines, result):
     """Of the first of these lines."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import PLUGIN, PLUGIN_ERROR, SILENCE, Call, Limit, Plan
 from ..core.checks import shown
-from ..core.feature_checks import check_has, check_made, check_methods
+from ..core.feature_checks import check_made, check_methods
 from ..core.outcome import GiveUp, Reason
 from ..errors import RetryRefused
 from ..limits.limits import Limits
@@ -37,9 +37,8 @@ METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
 def check(strategy: RetryStrategy) -> RetryStrategy:
     """Check the option ``strategy``: the user's own may lack a method."""
     check_made("strategy", strategy, "AwsStandard()")
-    check_has("strategy", strategy, METHODS)
-    check_quiet(strategy)
     check_methods("strategy", strategy, METHODS)
+    check_quiet(strategy)
     return strategy
 
 

@@ -17,7 +17,7 @@ from ..core.call import Call
 from ..core.decide import answered, decide
 from ..core.headers.dates import parse_http_date, parse_timestamp
 from ..core.headers.fields import OWS, Clock, number
-from ..core.headers.hints import QUOTA_FIELDS, read_hint
+from ..core.headers.hints import QUOTA_FIELDS, READ, read_hint
 from ..core.headers.quota import is_rate_limit, least
 from ..core.outcome import GiveUp, Hint, SendAgain
 from ..core.policy import RetryPolicy
@@ -47,16 +47,6 @@ exit status: 0 they ask for something, 1 for nothing, 2 unreadable, or an argume
 """
 NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, RFC 9110 section 5.6.2
 Lines = list[tuple[str, str]]
-
-WAITS = (
-    "retry-after-ms",
-    "x-ms-retry-after-ms",
-    "x-amz-retry-after",
-    "grpc-retry-pushback-ms",
-    "retry-after",
-)
-ADVICE = ("x-should-retry", "stripe-should-retry", "idempotent-replayed")
-RELATED = ("retry-after", "pushback", "ratelimit", "rate-limit", "should-retry", "replayed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,39 +161,33 @@ def findings(status: int, lines: Lines, now: float, hint: Hint) -> list[tuple[st
     fields: dict[str, list[str]] = {}
     for name, value in lines:
         fields.setdefault(name.lower(), []).append(value)
-    found = [one for one in fields if one in QUOTA_FIELDS or any(w in one for w in RELATED)]
-    order = [*WAITS, *ADVICE]
-    found.sort(key=lambda name: order.index(name) if name in order else len(order))
     rows: list[tuple[str, ...]] = []
-    for name in found:
-        value = ", ".join(fields[name])
-        # The hint of this header alone, in a response that is not from a cache.
-        alone = read_hint(
-            429 if name in QUOTA_FIELDS else 503,
-            [(name, one) for one in fields[name]],
-            now=Clock(lines, now).utc(),
-        )
-        delay = "" if alone.delay is None else spoken(alone.delay)
-        rows.append((name, visible(value), delay, result(name, value, alone, hint, status)))
+    for name in READ:
+        if name in fields:
+            # The hint of this header alone, in a response that is not from a cache.
+            own = [(name, value) for value in fields[name]]
+            usual = 429 if name in QUOTA_FIELDS else 503
+            alone = read_hint(usual, own, now=Clock(lines, now).utc())
+            delay = "" if alone.delay is None else spoken(alone.delay)
+            value = ", ".join(fields[name])
+            rows.append((name, visible(value), delay, result(name, value, alone, hint, status)))
     return rows
 
 
 def result(name: str, value: str, alone: Hint, hint: Hint, status: int) -> str:
     """Say what became of a header, together with the others, and why."""
-    is_quota, winner = name in QUOTA_FIELDS, hint.source
-    says_no = hint.should_retry is False
     if alone.should_retry is not None or alone.delay is not None:
         if status < 300:
             return f"ignored: a {status} is no failure"
-        if says_no and alone.should_retry is not False:
+        if hint.should_retry is False and alone.should_retry is not False:
             return "lost: the server says no"
-        if alone.should_retry is not None or winner == name:
+        if alone.should_retry is not None or hint.source == name:
             return "won"
-        if winner is not None:
-            return f"lost to {winner}"
+        if hint.source is not None:
+            return f"lost to {hint.source}"
         return "ignored: a used-up quota counts on 403, 429, 503, and not from a cache"
-    if is_quota and (least([value]) is not None or is_rate_limit(value)):
+    if name == "idempotent-replayed":
+        return "counts if the request carried a key"
+    if name in QUOTA_FIELDS and (least([value]) is not None or is_rate_limit(value)):
         return "read with its reset, which counts if nothing is left"
-    if is_quota or name in WAITS or name in ADVICE[:2]:
-        return "malformed"
-    return "ignored" if name not in ADVICE else "counts if the request carried a key"
+    return "malformed"

@@ -37,14 +37,10 @@ def check_no_class(option: str, value: object) -> None:
         raise TypeError(f"{option} was given the class {value.__name__}: write {code}")
 
 
-def check_has(option: str, value: object, methods: Iterable[str]) -> None:
-    missing = [method for method in methods if not callable(getattr(value, method, None))]
-    if missing:
-        raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
-
-
 def check_methods(option: str, value: object, methods: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse an object of the user's own whose methods do not take these arguments."""
+    """Refuse an object of the user's own whose methods are not these, with these arguments."""
+    if missing := [name for name in methods if not callable(getattr(value, name, None))]:
+        raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
     for method, takes in methods.items():
         check_takes(f"{option}.{method}", getattr(value, method), *takes)
 

@@ -12,11 +12,13 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import check_bool, shown, tool
-from ..core.feature_checks import check_has, check_no_class, check_takes
+from ..core.feature_checks import check_methods, check_no_class, check_takes
 from ..core.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+CLOCK = {"monotonic": (), "time": (), "sleep": ("seconds",), "asleep": ("seconds",)}
 
 
 def check_options(
@@ -34,13 +36,10 @@ def check_options(
     Raises:
         TypeError, ValueError: What is wrong with them, and what to write instead.
     """
-    if not options.keys() <= defaults.keys():
-        raise TypeError(tool("migration").unknown(who, options, defaults))
-    if "prefetch" in options and not defaults["prefetch"]:
-        raise TypeError(
-            f"{who} takes no prefetch: what its caller does not stream is read inside anyway,"
-            " whatever its size"
-        )
+    # Some read inside what their caller does not stream, whatever its size.
+    known = [name for name, value in defaults.items() if name != "prefetch" or value]
+    if not options.keys() <= set(known):
+        raise TypeError(tool("migration").unknown(who, options, known))
     given = {**defaults, **options}
     if not isinstance(policy, RetryPolicy):
         raise TypeError(
@@ -75,7 +74,7 @@ def check_plain(given: dict[str, Any]) -> None:
         check_takes("random", given["random"])
     if clock is not None:
         check_no_class("clock", clock)
-        check_has("clock", clock, ("monotonic", "time", "sleep", "asleep"))
+        check_methods("clock", clock, CLOCK)
     listeners = given["on_event"]
     if callable(listeners):
         raise TypeError(

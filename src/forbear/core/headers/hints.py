@@ -181,9 +181,10 @@ QUOTA_FIELDS = frozenset((
     ),
 ))  # fmt: skip
 
-# The lower-case names of all headers that a decision reads.
+# The lower-case names of all headers that a decision reads, the first that counts first.
+READ = (*(name for name, _ in _SOURCES), *_ADVICE, _REPLAYED, *sorted(QUOTA_FIELDS))
 
-_FIELDS = Names((*(name for name, _ in _SOURCES), *_ADVICE, *QUOTA_FIELDS, _REPLAYED))
+_FIELDS = Names(READ)
 _REDIRECT_FIELDS = Names(("retry-after", _REPLAYED))
 _SUCCESS_FIELDS = Names((_REPLAYED,))
 _RETRY_AFTER = Names(("retry-after",))
