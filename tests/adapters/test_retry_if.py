@@ -294,27 +294,6 @@ async def test_a_slow_body_is_put_back_once_for_it_and_for_the_reader_of_hints(a
                 assert await adapter.read(response) == whole
 
 
-@pytest.mark.slow
-@pytest.mark.adapters("async")
-async def test_a_body_that_it_gives_up_reading_does_not_seem_to_end_there(adapter):
-    """httpx closes the connection then, so the caller gets an error."""
-
-    async def look(response):
-        with anyio.move_on_after(0.1) as scope:
-            await response.aread()
-        assert scope.cancelled_caught
-
-    options = {"policy": NOW, "retry_if": look, "prefetch": 0, "resume": False}
-    with Origin(b"0123456789", [Answer(drip=0.03)]) as origin:
-        async with adapter.client(**options) as client:
-            response = await adapter.open(client, "GET", origin.url)
-            if adapter.name == "aiohttp":
-                assert await adapter.read(response) == b"0123456789"
-            else:
-                with pytest.raises(adapter.cut_error, match="given up"):
-                    await adapter.read(response)
-
-
 @pytest.mark.adapters("plain-bodies")
 async def test_an_answer_without_a_body_has_an_empty_one(adapter, server, quick):
     seen = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.loop import drive
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
     from ...engine.reading import Source
@@ -51,12 +52,8 @@ class Replaced:
 class Shown:
     """The part of a copy of a response that is not the library's: its body is read when wanted."""
 
-    stream: Any
-    is_stream_consumed: bool
+    read: Callable[[], bytes]
 
-    def read(self) -> bytes:
-        if not self.is_stream_consumed:
-            self.stream.stream.fill(self)
-        return super().read()  # type: ignore[misc, no-any-return]
-
-    content = property(read)
+    @property
+    def content(self) -> bytes:
+        return self.read()

@@ -366,7 +366,7 @@ class HttpxPort:
     def shown(self, response: Response, request: Request, source: Source) -> Response:
         copy: Any = object.__new__(self.library.made(Shown, "Response"))
         copy.__dict__ = vars(response).copy()  # in half the time of an update
-        copy.stream, copy.request = self.replaced(source), request
+        copy.stream, copy.request = self.library.made(Replaced, "ByteStream")(source), request
         return copy  # type: ignore[no-any-return]
 
     def surround(
