@@ -11,7 +11,6 @@ from forbear.addons.cooldown import Cooldown
 from forbear.addons.lease import LeasedBudget
 from forbear.limits import renew
 from forbear.strategies import TokenBucket
-from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, clock
 
 from ..processes import python
 
@@ -20,8 +19,6 @@ MAKERS = [
     lambda: Cooldown("all", lambda: 0.0),
     lambda: Origins(["http://a", "http://b"]),
     lambda: LeasedBudget(hinted_cost=0.25, scope="origin", fallback=RetryBudget(), random=float),
-    # Of the kit for tests.
-    FakeClock, lambda: ScriptedAdapter([200]), lambda: ScriptedTransport([200]),
 ]  # fmt: skip
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -37,13 +34,6 @@ def test_every_lock_is_made_anew():
             for shared in (held, free):
                 assert shared._lock.acquire(blocking=False)
                 shared._lock.release()
-
-
-def test_the_lock_of_blocks_of_the_whole_process_is_made_anew():
-    """Another thread entered ``fast()`` when the child was forked."""
-    lock = clock._shared._lock
-    renew()
-    assert clock._shared._lock is not lock
 
 
 def test_what_nobody_holds_is_freed():
