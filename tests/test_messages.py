@@ -136,12 +136,12 @@ KEYS = [
 
 BUDGET = [
     ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
-    ({"ratio": 10}, ValueError, "at most 1, got 10; it is a share of the calls: 0.1 is 10 %"),
+    ({"ratio": 10}, ValueError, "at most 1, got 10; it is a share of calls"),
     *each("ratio", TypeError, NUMBER, "20%", True),
     *each("floor_per_second", TypeError, NUMBER, None),
     ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
     ({"burst": INF}, ValueError, "burst must be finite, got inf"),
-    ({"hinted_cost": 1.5}, ValueError, "must be at most 1, got 1.5; any other retry costs 1"),
+    ({"hinted_cost": 1.5}, ValueError, "must be at most 1, got 1.5; others cost 1"),
     *each("scope", ValueError, "or a function of the request, got {1!r}", "host", None),
     ({"scope": lambda: "x"}, TypeError, "scope must be a function of (request), "),
 ]  # fmt: skip

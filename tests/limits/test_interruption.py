@@ -5,7 +5,7 @@ Each test begins anew for each line of its inner block, which is interrupted the
 
 import pytest
 
-from forbear import ConcurrencyLimit, Origins, Pacing, RetryBudget, RetryGate
+from forbear import ConcurrencyLimit, Origins, Pacing, RetryGate
 from forbear.addons.concurrency import Slot
 from forbear.addons.cooldown import Cooldown
 from forbear.addons.pacing import Turn
@@ -95,26 +95,6 @@ def test_a_gate_counts_whom_it_holds():
         gate.begin(A, 2 * LATER)
         assert gate.quiet
         assert repr(gate) == "<RetryGate healthy>"
-
-
-def test_a_budget_never_has_more_than_it_had():
-    """Interrupted while it is paid from, filled or refunded; time fills it again."""
-    for line in every_line("addons", 40):
-        budget = RetryBudget(ratio=0.1, floor_per_second=1, burst=4)
-        for _ in range(3):
-            budget.spend(A, 1, NOW)
-        with line:
-            budget.spend(B, 1, NOW)
-            budget.deposit(A, NOW)
-            budget.spend(A, 1, NOW)
-            budget.refund(A, 1)
-            budget.deposit(B, NOW + 1)
-        assert budget.tokens(A, NOW) <= 1.1 + 1e-9
-        assert budget.spend(A, 4, LATER)
-        assert not budget.spend(A, 1, LATER)
-        assert not budget.quiet
-        budget.deposit(A, LATER + LATER)
-        assert budget.quiet
 
 
 def test_no_slot_is_lost_or_given_twice():

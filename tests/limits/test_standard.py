@@ -59,8 +59,8 @@ def test_quiet_is_the_budgets_and_each_call_deposits_once():
 
 
 class Edges(list[str]):
-    def emit(self, name, call, edge):
-        self.append(edge.to_state)
+    def emit(self, name, call, to_state, **edge):
+        self.append(to_state)
 
 
 def test_the_four_methods_alone_drive_the_breaker():

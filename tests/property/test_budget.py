@@ -31,7 +31,7 @@ def test_retries_are_a_bounded_share(fields, steps):
     budget, now = RetryBudget(**fields), 100.0
     calls, spent, paid = Counter(), Counter(), defaultdict(list)
     for what, scope, number in steps:
-        bucket = scope if budget.scope == "origin" else ""
+        bucket = scope = scope if budget.scope == "origin" else ""
         if what == "call":
             budget.deposit(scope, now - number)
             calls[bucket] += 1
@@ -53,7 +53,7 @@ def test_retries_are_a_bounded_share(fields, steps):
         for one, cost in spent.items():
             added = budget.ratio * calls[one] + budget.floor_per_second * (now - 100.0)
             assert cost <= added + budget.burst + SLACK
-        for one in SCOPES:
+        for one in (*SCOPES, ""):
             assert -SLACK <= budget.tokens(one, now) <= budget.burst
             # Nothing is missing; the other way round it may lag: lost updates make it stricter.
             assert not budget.quiet or budget.tokens(one, now) == budget.burst

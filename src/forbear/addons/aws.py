@@ -18,10 +18,11 @@ from .interfaces import TOKENS, RetryToken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..core.backoff import Backoff
     from ..core.outcome import Failure
+    from .interfaces import Readings
 
 BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
 THROTTLE_BACKOFF = Exponential(base=1.0, cap=20.0)
@@ -71,17 +72,9 @@ class TokenBucket(Locked):
         self.tokens = capacity  # there now, for metrics and tests
         super().__init__()
 
-    def lowest(self, now: float) -> float:
-        """Tokens there now, for metrics: one quota for all origins, and time gives nothing."""
-        return self.tokens
-
-    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
-        """Return its name, "local" or "shared", and the tokens there now, for the event."""
-        return "default", "local", self.tokens
-
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    def readings(self, now: float) -> Readings:
         """Return its gauges, as ``Limit.readings`` does."""
-        return [(TOKENS, ("default", "local"), self.lowest(now))]
+        return [(TOKENS, ("default", "local"), self.tokens)]
 
     def cost_of(self, failure: Failure) -> float:
         """Return what a retry after this failure costs."""

@@ -8,9 +8,6 @@ kept: a full one needs no deposits.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from math import inf
-
 from ..core.call import PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_number, shown, suggesting
 from ..core.feature_checks import check_made, check_methods, check_scope
@@ -21,18 +18,18 @@ from .interfaces import TOKENS, note_exhausted, readings_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from .interfaces import Budget
+    from .interfaces import Budget, Readings
 
 
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
 # work and no more. With the default budget a download may break some 140 times in a row.
 PROGRESS_SHARE = 0.2
-MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
+MOST_SCOPES = 1024  # the oldest first out; a forgotten scope starts full again
 
 
 class RetryBudget(Locked):
@@ -79,99 +76,62 @@ class RetryBudget(Locked):
         self.hinted_cost = hinted_cost
         self.scope = scope
         self.quiet = True  # every bucket is full: ``deposit`` may be skipped
-        # Tokens, and at what instant.
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._full_at = -inf  # from then on time alone has filled every bucket
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and at what instant
         super().__init__()
 
     def deposit(self, scope: str, now: float) -> None:
         """Note a call."""
-        if self.quiet:
-            return
-        if self.scope == "transport":
-            scope = ""
-        with self._lock:  # no call in here: each is a point where another thread may run, and wait
-            buckets = self._buckets
-            if now >= self._full_at:
-                self._buckets = OrderedDict()
-                self.quiet = True
-            elif scope in buckets:
-                tokens, since = buckets[scope]
-                tokens += self.ratio
-                if now > since:
-                    tokens += (now - since) * self.floor_per_second
-                    since = now
-                if tokens < self.burst:
-                    buckets[scope] = tokens, since
-                else:
-                    del buckets[scope]
-                    if not buckets:
-                        self.quiet = True
+        if not self.quiet:
+            with self._lock:
+                self._add(scope, self.ratio, now)
+                # Time alone fills a bucket whose scope is not called any more.
+                self._add(next(iter(self._buckets), scope), 0.0, now)
 
     def spend(self, scope: str, cost: float, now: float) -> bool:
         """Take ``cost`` tokens if they are there, all or none."""
-        if self.scope == "transport":
-            scope = ""
-        tokens = burst = self.burst
-        floor = self.floor_per_second
         with self._lock:
-            buckets = self._buckets
-            if scope in buckets:
-                tokens, since = buckets[scope]
-                if now > since:
-                    tokens += (now - since) * floor
-                    if tokens > burst:
-                        tokens = burst
-                else:
-                    now = since
-            elif len(buckets) >= MOST_SCOPES:
-                buckets.popitem(last=False)
-            enough = tokens >= cost
-            if enough:
-                tokens -= cost
-            # Before the change: were it interrupted in between, no deposit would refill the bucket.
-            self.quiet = False
-            full_at = now + (burst - tokens) / floor if floor else inf
-            if full_at > self._full_at:
-                self._full_at = full_at
-            buckets[scope] = tokens, now
-            buckets.move_to_end(scope)
-        return enough
+            is_enough = self._grown(scope, now) >= cost
+            if is_enough:
+                self._add(scope, -cost, now)
+        return is_enough
 
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
-        if self.scope == "transport":
-            scope = ""
         with self._lock:
             if scope in self._buckets:  # else it is full, or forgotten
-                tokens, since = self._buckets[scope]
-                self._buckets[scope] = min(tokens + cost, self.burst), since
+                self._add(scope, cost, self._buckets[scope][1])
 
     def tokens(self, scope: str, now: float) -> float:
-        """Tokens there now, for metrics and tests; takes nothing."""
-        if self.scope == "transport":
-            scope = ""
+        """Tokens there now, for tests; takes nothing."""
         with self._lock:
-            bucket = self._buckets.get(scope)
-            return self.burst if bucket is None else self._grown(bucket, now)
+            return self._grown(scope, now)
 
     def lowest(self, now: float) -> float:
-        """Tokens that the scope with the fewest has now, for metrics; takes nothing."""
+        """Tokens that the scope with the fewest has now; takes nothing."""
         with self._lock:
-            grown = [self._grown(bucket, now) for bucket in self._buckets.values()]
-        return min(grown, default=self.burst)
+            return min((self._grown(scope, now) for scope in self._buckets), default=self.burst)
 
-    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
-        """Return its name, "local" or "shared", and the tokens there now, for the event."""
-        return "default", "local", self.tokens(scope, now)
-
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    def readings(self, now: float) -> Readings:
         """Return its gauges, as ``Limit.readings`` does."""
         return [(TOKENS, ("default", "local"), self.lowest(now))]
 
-    def _grown(self, bucket: tuple[float, float], now: float) -> float:
-        tokens, since = bucket
+    # Called with the lock held.
+
+    def _grown(self, scope: str, now: float) -> float:
+        tokens, since = self._buckets.get(scope, (self.burst, now))
         return min(self.burst, tokens + max(0.0, now - since) * self.floor_per_second)
+
+    def _add(self, scope: str, tokens: float, now: float) -> None:
+        tokens += self._grown(scope, now)
+        if tokens >= self.burst:
+            self._buckets.pop(scope, None)
+        else:
+            if scope not in self._buckets and len(self._buckets) >= MOST_SCOPES:
+                del self._buckets[next(iter(self._buckets))]
+            # Threads read the clock before they get the lock: instants may arrive out of order.
+            _, since = self._buckets.get(scope, (tokens, now))
+            self._buckets[scope] = tokens, max(now, since)
+        self.quiet = not self._buckets
 
     def __repr__(self) -> str:
         with self._lock:
@@ -188,21 +148,14 @@ class RetryBudget(Locked):
 
 def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost: float) -> None:
     """Raise a ValueError or a TypeError if a number of a budget is out of its range."""
-    for name, value, least in (
-        ("ratio", ratio, 0),
-        ("floor_per_second", floor_per_second, 0),
-        ("burst", burst, 1),
-        ("hinted_cost", hinted_cost, 0),
-    ):
-        check_number(name, value)
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
-    for name, value, why in (
-        ("ratio", ratio, "it is a share of the calls: 0.1 is 10 %"),
-        ("hinted_cost", hinted_cost, "any other retry costs 1"),
-    ):
-        if value > 1:
-            raise ValueError(f"{name} must be at most 1, got {shown(value)}; {why}")
+    check_number("ratio", ratio, 0)
+    check_number("floor_per_second", floor_per_second, 0)
+    check_number("burst", burst, 1)
+    check_number("hinted_cost", hinted_cost, 0)
+    if ratio > 1:
+        raise ValueError(f"ratio must be at most 1, got {ratio}; it is a share of calls")
+    if hinted_cost > 1:
+        raise ValueError(f"hinted_cost must be at most 1, got {hinted_cost}; others cost 1")
 
 
 METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
@@ -216,10 +169,7 @@ def check(budget: Budget) -> Budget:
     """Check the option ``budget``, which may be a class of the user's own."""
     check_made("budget", budget, "RetryBudget()")
     if not all(hasattr(budget, name) for name in (*METHODS, "hinted_cost")):
-        raise TypeError(
-            "budget must be a RetryBudget or a RedisBudget, or None for no limit, got"
-            f" {shown(budget)}"
-        )
+        raise TypeError(f"budget must be a RetryBudget, a RedisBudget or None, got {shown(budget)}")
     check_methods("budget", budget, METHODS)
     return budget
 
@@ -248,15 +198,13 @@ class BudgetLimit(Limit):
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Spend tokens for the retry."""
         cost = 1.0
+        is_elsewhere = call.origin != call.sent_to  # so it was not this one that named a time
+        tried = {attempt.origin for attempt in call.history}
         if failure.progress:
             cost = self.budget.hinted_cost * PROGRESS_SHARE
-        elif call.origin != call.sent_to:
-            # No server has seen the request yet, so to all of them this is the first attempt; else
-            # it was another origin that named a time.
-            was_tried = any(attempt.origin == call.origin for attempt in call.history)
-            if failure.phase is Phase.UNSENT and not was_tried:
-                cost = 0.0
-        elif failure.hint.delay is not None:
+        elif is_elsewhere and failure.phase is Phase.UNSENT and call.origin not in tried:
+            cost = 0.0  # no server has seen the request yet: to all of them it is the first attempt
+        elif failure.hint.delay is not None and not is_elsewhere:
             cost = self.budget.hinted_cost
         if self._spend(call, cost, now):
             self._refused.discard(self.scope_of(call))
@@ -267,42 +215,37 @@ class BudgetLimit(Limit):
     def take_extra(self, call: Call, now: float) -> str | None:
         """Spend tokens for a hedge as for a retry; say why that is not allowed."""
         try:
-            is_allowed = self._spend(call, 1.0, now)
+            return None if self._spend(call, 1.0, now) else "budget-exhausted"
         except Exception:  # of a user's own budget
-            call.notes.pop(REFUND, None)
-            is_allowed = False
-        return None if is_allowed else "budget-exhausted"
+            return "budget-exhausted"
 
     def leave(self, call: Call, now: float) -> None:
-        tokens = call.notes.get(REFUND)
+        tokens = call.notes.pop(REFUND, None)
         if tokens is not None:
             self.budget.refund(self.scope_of(call), tokens)
-            del call.notes[REFUND]
 
     def scope_of(self, call: Call) -> str:
         """Return whose allowance a call uses; a function of the user's is asked once."""
         scope: str | None = call.notes.get(self)
         if scope is None:
-            scope = call.request.origin
-            if callable(self._scope):
-                try:
-                    scope = scope_of(self._scope, call.request)
-                except Exception as error:  # of the user's: the call is on its origin
-                    call.notes[PLUGIN_ERROR] = error
+            try:
+                scope = scope_of(self._scope, call.request)
+            except Exception as error:  # of the user's: the call is on its origin
+                call.notes[PLUGIN_ERROR] = error
+                scope = call.request.origin
             call.notes[self] = scope
         return scope
 
     def _spend(self, call: Call, cost: float, now: float) -> bool:
-        call.notes[REFUND] = cost  # first: an interruption then refunds them, not loses them
-        if self.budget.spend(self.scope_of(call), cost, now):
-            return True
-        del call.notes[REFUND]
-        return False
+        is_allowed = self.budget.spend(self.scope_of(call), cost, now)
+        if is_allowed:
+            call.notes[REFUND] = cost
+        return is_allowed
 
     def count_call(self) -> None:
         self.budget.count_call()  # type: ignore[attr-defined]  # since it ``counts_calls``
 
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    def readings(self, now: float) -> Readings:
         return readings_of(self.budget, now)
 
 

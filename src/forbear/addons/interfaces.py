@@ -12,11 +12,11 @@ from ..core.call import LATER
 from ..limits import Locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..core.call import Call
     from ..core.outcome import Failure
     from ..telemetry.rows import Row
+
+    Readings = list[tuple[str, tuple[str, ...], float]]
 
 TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # that were refused; beyond it they are forgotten
@@ -125,8 +125,7 @@ class Budget(Protocol):
 
     Thread-safe and never blocking. ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
     No decision waits for I/O: a budget that needs the network works from what it has, and fetches
-    more in the background. With ``counts_calls = True`` it has a method ``count_call()`` that is
-    called for each call whose deposit is skipped.
+    more in the background.
     """
 
     hinted_cost: float  # tokens for a retry that the server scheduled; any other costs 1
@@ -159,16 +158,17 @@ def note_exhausted(refused: set[str], call: Call, scope: str, budget: object, no
         if len(refused) >= MOST_SCOPES:
             refused.clear()
         refused.add(scope)
-        ours: Any = budget if isinstance(budget, Locked) else None
-        facts = ("default", "local", None) if ours is None else ours.in_force(scope, now)
-        given = dict(zip(("budget", "scope", "tokens"), facts, strict=True))
+        given: dict[str, object] = {"budget": "default", "scope": "local", "tokens": None}
+        for _, (name, whose), tokens in readings_of(budget, now)[:1]:
+            given = {"budget": name, "scope": whose, "tokens": tokens}
         call.notes[LATER] = {"budget_exhausted": given}
 
 
-def readings_of(budget: object, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-    """Return the gauges of a budget, if it is one of ours."""
+def readings_of(budget: object, now: float) -> Readings:
+    """Return the gauges of a budget, if it is one of ours; the first is of what is in force."""
     ours: Any = budget
-    return ours.readings(now) if isinstance(budget, Locked) else ()
+    found: Readings = ours.readings(now) if isinstance(budget, Locked) else []
+    return found
 
 
 class BudgetExhausted(NamedTuple):

@@ -23,12 +23,14 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..limits import Locked
+from .interfaces import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Literal
 
     from .budget import RetryBudget
+    from .interfaces import Readings
 
 MOST_SCOPES = 1024  # least recently borrowed for, first out
 QUIET_AFTER = 10.0  # seconds without a retry; until then every call asks for its origin
@@ -36,6 +38,7 @@ QUIET_AFTER = 10.0  # seconds without a retry; until then every call asks for it
 LEASE_SECONDS = 10.0
 REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer the keeper
 LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
+ERRORS = "forbear.budget.backend.errors"
 ASKED_SECONDS = 1.0  # then a request is repeated: it may have been interrupted before it was made
 
 
@@ -214,17 +217,14 @@ class LeasedBudget(Locked):
             leases = self._leases.values()
             return min((lease.tokens for lease in leases if now < lease.until), default=0.0)
 
-    def in_force(self, scope: str, now: float) -> tuple[str, str, float | None]:
-        """Return its name, "local" or "shared", and the tokens there now, for the event."""
-        whose = "local" if self.falls_back(scope) else "shared"
-        return self.name, whose, self.tokens(scope, now)
-
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Return its gauges, as ``Limit.readings`` does."""
-        tokens = "forbear.budget.available_tokens"
-        yield tokens, (self.name, "shared"), self.lowest(now)
-        yield tokens, (self.name, "local"), self.fallback.lowest(now)
-        yield "forbear.budget.backend.errors", (self.backend,), self.errors
+    def readings(self, now: float) -> Readings:
+        """Return its gauges, as ``Limit.readings`` does: first of what is in force."""
+        found = [
+            (TOKENS, (self.name, "shared"), self.lowest(now)),
+            (TOKENS, (self.name, "local"), self.fallback.lowest(now)),
+        ]
+        errors = float(self.errors)
+        return [*found[:: -1 if self.is_lost else 1], (ERRORS, (self.backend,), errors)]
 
     # The round trip.
 

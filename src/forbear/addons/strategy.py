@@ -18,11 +18,11 @@ from ..limits.limits import Limits
 from .interfaces import RetryToken, note_exhausted, readings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
-    from .interfaces import RetryStrategy
+    from .interfaces import Readings, RetryStrategy
 
 
 REPLACED = "budget", "breaker", "cooldown", "origins"  # by a strategy, as are gate and hedge
@@ -159,7 +159,7 @@ class StrategyLimit(Limit):
         except Exception as error:  # the call is over: its response must not be lost
             call.notes.setdefault(PLUGIN_ERROR, error)
 
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    def readings(self, now: float) -> Readings:
         return readings_of(self._bucket(), now)
 
     def _bucket(self) -> object:
