@@ -10,8 +10,11 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ..limits import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,13 +74,10 @@ class SystemClock:
         self.monotonic = now
 
     def time(self) -> float:
-        return time.time() if self.stand_in is None else self.stand_in.time()
+        return (self.stand_in or time).time()
 
     def sleep(self, seconds: float) -> None:
-        if self.stand_in is None:
-            time.sleep(min(seconds, LONGEST))
-        else:
-            self.stand_in.sleep(seconds)
+        (self.stand_in or time).sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
         if self.stand_in is None:
@@ -94,7 +94,7 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
-class Waiter:
+class Waiter(Locked):
     """Waits on a clock until the time is over or ``close`` is called. Thread-safe.
 
     How, a thread or a task knows: threads.py, tasks.py. ``close`` ends the waits of calls that had
@@ -103,54 +103,69 @@ class Waiter:
     """
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self._clock = clock
         self._closed_at = -inf
-        super().__init__()
-        self._asleep: dict[Any, Any] = {}  # what each waits for -> what ends that
+        self._asleep: dict[object, object] = {}  # what wakes each wait, and where it is
 
     def after_fork(self) -> None:
-        super().after_fork()  # type: ignore[misc]
+        super().after_fork()
         self._asleep = {}  # those of the parent do not exist in a forked child
 
-    if TYPE_CHECKING:
-        _lock: threading.Lock  # of ``Locked``
+    async def sleep(
+        self, seconds: float, *, since: float, after: float, queued: Queued | None = None
+    ) -> bool:
+        """Wait until so many seconds after an instant, such as when a delay was decided.
 
-        async def sleep(
-            self, seconds: float, *, since: float, after: float, queued: Queued | None = None
-        ) -> bool:
-            """Wait until so many seconds after an instant, such as when a delay was decided.
+        Args:
+            seconds: How long the wait is.
+            since: When the call began.
+            after: When the wait began; the time that has passed since is subtracted.
+            queued: What wakes it earlier; None: nothing does.
 
-            Args:
-                seconds: How long the wait is.
-                since: When the call began.
-                after: When the wait began; the time that has passed since is subtracted.
-                queued: What wakes it earlier; None: nothing does.
-
-            Returns:
-                False: ``close`` was called since the call began.
-            """
-            ...
-
-        def _wake(self, asleep: Any, ending: Any) -> None: ...
-
-    def _left(self, seconds: float, after: float, queued: Queued | None) -> tuple[float, bool]:
-        """Seconds that are left of a wait; and whether they pass on the clock of a test."""
+        Returns:
+            False: ``close`` was called since the call began.
+        """
         now = self._clock.monotonic()
         if now > after:  # else the wait is exactly as long as was decided
             seconds -= now - after
-        is_staged = self._clock is not SYSTEM_CLOCK or SYSTEM_CLOCK.stand_in is not None
-        if is_staged and seconds <= 0:
+        clock = self._stand_in
+        if clock is None:
+            await self._wait(seconds, since, queued)
+        elif seconds <= 0:
             self.goes_on(inf)  # resets the notice, since no further part follows
-        elif is_staged and queued is not None:
-            seconds = min(seconds, STEP)
-        return seconds, is_staged
+        elif self._closed_at <= since:
+            await self._pass(clock, seconds if queued is None else min(seconds, STEP))
+        return self._closed_at <= since
+
+    if TYPE_CHECKING:  # of threads or tasks
+
+        async def _wait(self, seconds: float, since: float, queued: Queued | None) -> None: ...
+        async def _pass(self, clock: Clock, seconds: float) -> None: ...
+        def _wake(self, asleep: Any, place: Any) -> None: ...  # from any thread
+
+    @property
+    def _stand_in(self) -> Clock | None:
+        """The clock of a test, on which waits pass; None: they take their time."""
+        return SYSTEM_CLOCK.stand_in if self._clock is SYSTEM_CLOCK else self._clock
+
+    def _add(self, asleep: object, place: object, since: float, queued: Queued | None) -> None:
+        """Let a wait be ended before its time."""
+        # Added first, checked second; close, in another thread, sets ``_closed_at`` first and reads
+        # the waits second. So at least one of the two sees the other, and no wait is missed. Who
+        # takes a place in a queue does as close does.
+        self._asleep[asleep] = place
+        if queued is not None:
+            queued.wake = partial(self._wake, asleep, place)
+        if self._closed_at > since or (queued is not None and queued.is_taken):
+            self._wake(asleep, place)
 
     def goes_on(self, since: float) -> None:
         """Notify the clock of a test: the next sleep continues the wait begun after ``since``.
 
         A wait is slept in parts where a call checks again whether its attempt may be sent.
         """
-        clock: Any = SYSTEM_CLOCK.stand_in if self._clock is SYSTEM_CLOCK else self._clock
+        clock: Any = self._stand_in
         if hasattr(clock, "goes_on"):
             clock.goes_on(since)
 
@@ -160,13 +175,11 @@ class Waiter:
 
     def close(self) -> None:
         """End the waits of all calls that have begun."""
-        with self._lock:
-            closed_at = self._clock.monotonic()
-            if self._clock is SYSTEM_CLOCK and SYSTEM_CLOCK.stand_in is None:
-                # Calls of the same tick count as begun: the clocks of Windows tick every 15.6 ms.
-                closed_at = nextafter(closed_at, inf)
-            self._closed_at = closed_at
-            asleep = list(self._asleep.items())
-        for each in asleep:
+        closed_at = self._clock.monotonic()
+        if self._stand_in is None:
+            # Calls of the same tick count as begun: the clocks of Windows tick every 15.6 ms.
+            closed_at = nextafter(closed_at, inf)
+        self._closed_at = closed_at
+        for asleep, place in list(self._asleep.items()):
             with suppress(RuntimeError):  # its event loop is closed, and the call is gone too
-                self._wake(*each)
+                self._wake(asleep, place)
