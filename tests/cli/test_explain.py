@@ -89,13 +89,13 @@ def test_what_is_retried_is_told(told):
 @pytest.mark.parametrize(("arguments", "says"), [
     # 5 × 2 s, 7.5 s and 10 s held; with four hints of 30 s and their quarter 150 s, not 7.5.
     ("--max-retry-after 30", "worst case: 27.5 s, with all attempts of 2 s"),
-    ("--max-retry-after 30", "2 m 50 s if the server asks for max_retry_after each time"),
+    ("--max-retry-after 30", "0:02:50 if the server asks for max_retry_after each time"),
     ("--max-attempts 1", "retried: nothing; every request is sent once worst case: 2 s, with"),
     ("--hints ignore", "27.5 s if the server asks"),
     ("--total-timeout 9", "worst case: 9 s, "),
     ("--total-timeout 0", "no request is sent worst case: 0 s, "),
     ("--throttle-backoff 1.5", "worst case: 29 s, "),
-    ("--max-attempts 1000000 --backoff 9", "worst case: 127 d 7 h 33 m 21 s, "),
+    ("--max-attempts 1000000 --backoff 9", "worst case: 127 days, 7:33:21, "),
     ("--slo 10", "warning: max_attempts: its retries can take 15.5 s, more than a third of the SLO"),
     ("--slo 14", "max_attempts=2 would fit"),
     ("--slo 10", "total_timeout=10 ends it in time"),
@@ -174,8 +174,9 @@ def test_a_preset_or_module_and_attribute(command, project, place, attempts):
 
 def test_the_policy_of_the_environment(told, monkeypatch):
     monkeypatch.setenv("MYAPP_RETRY_MAX_ATTEMPTS", "3")
-    text = told("env:MYAPP_RETRY_", "--patience", "0")
-    assert text.startswith("RetryPolicy(max_attempts=3, patience=0.0)")
+    for arguments in (["env:MYAPP_RETRY_"], ["--policy", "env:MYAPP_RETRY_"]):
+        text = told(*arguments, "--patience", "0")
+        assert text.startswith("RetryPolicy(max_attempts=3, patience=0.0)")
 
 
 @pytest.mark.parametrize(("arguments", "says"), [

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -39,7 +40,6 @@ examples:
 
 Each command explains itself: forbear COMMAND --help.
 """
-WIDTH = 100  # columns
 LONGEST_SHOWN = 60  # characters of a text that a server sent
 
 
@@ -104,40 +104,24 @@ def complain(command: str, mistake: object) -> int:
     return 2
 
 
-def say(text: str = "") -> None:
+def say(text: str) -> None:
     """Print a paragraph; its later lines are indented."""
-    print("\n".join(folded(text, WIDTH, "  ")), flush=True)
-
-
-def folded(text: str, width: int, indent: str = "") -> list[str]:
-    lines = fill(
-        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
-    return lines.split("\n")
+    print(fill(text, 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns under heads; the last column is folded where it does not fit."""
+    """Print columns under heads."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    for *cells, last in (heads, *rows):
-        text = f"\n{' ' * before}".join(folded(last, WIDTH - before))
-        columns = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
-        print("  ".join([*columns, text]).rstrip())
+    for cells in (heads, *rows):
+        columns = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        print("  ".join(columns).rstrip())
 
 
 def spoken(seconds: float) -> str:
-    """A duration to three digits: 25 ms, 1.5 s, 1 m 42 s, 406 d 2 h 59 m 59 s."""
+    """A duration to three digits: 25 ms, 1.5 s; from 100 s on as hours: 0:01:42."""
     if seconds < 0.1:
         return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
-    if seconds < 99.95:
-        return f"{seconds:.3g} s"
-    left, words = round(seconds), []
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count:
-            words.append(f"{count} {unit}")
-    return " ".join(words)
+    return f"{seconds:.3g} s" if seconds < 99.95 else str(timedelta(seconds=round(seconds)))
 
 
 def escaped(text: str) -> str:
@@ -151,10 +135,10 @@ def visible(text: str) -> str:
     return plain if len(plain) <= LONGEST_SHOWN else f"{plain[: LONGEST_SHOWN - 1]}…"
 
 
-def add_policy_arguments(parser: argparse.ArgumentParser, whole: str) -> None:
-    """Add ``whole``, which names a policy, and options for its fields, as from_env reads them."""
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names a policy, and options for its fields, which are read as by ``from_env``."""
     about = "a preset; env:PREFIX, for from_env; or module:attribute, a policy or a Retry"
-    parser.add_argument(whole, nargs="?", metavar="POLICY", help=about)
+    parser.add_argument("--policy", metavar="POLICY", help=about)
     group = parser.add_argument_group("its fields")
     for field, (_, form) in FORMS.items():
         if field != "preset":

@@ -25,6 +25,7 @@ from contextlib import (
 )
 from http.client import HTTPConnection
 from importlib import import_module
+from logging.handlers import BufferingHandler
 from typing import Any, NamedTuple
 
 from ..core.checks import to_install
@@ -40,11 +41,27 @@ Send = Callable[..., Awaitable[Any]]  # of a method, a URL, headers and a body
 TIMEOUT = 5.0  # seconds; of the clients themselves. Nothing in a scene takes so long
 
 
-class Order(NamedTuple):
-    """A request that a scene has a client send."""
+class Scene(NamedTuple):
+    """One fault, and the call that meets it.
 
+    Attributes:
+        title: What is sent, or the fault.
+        promise: Number and words of the promise that it shows.
+        fault: What the server does, in words.
+        steps: The same as a script of FaultServer.
+        ends: Requests that the server must see, the status that the caller must get (None: an
+            error of the client's own), how the story of the attempts must end.
+        by_hand: It is also sent by a loop of four attempts, without forbear.
+    """
+
+    title: str
+    promise: str
+    fault: str
+    steps: tuple[int | str, ...]
+    ends: tuple[int, int | None, Reason | None] = (2, 200, None)
+    by_hand: bool = False
     method: str = "GET"
-    headers: dict[str, str] = {}  # noqa: RUF012  # never changed
+    key: str = ""
     content: bytes | None = None
     one_shot: bool = False  # the body comes from a generator, which can be read only once
     seconds: float | None = None  # of ``forbear.deadline`` around the call
@@ -141,15 +158,12 @@ class Caller(NamedTuple):
         bases = [base for base in type(error).__mro__ if base.__name__ == self.failure]
         return any(base.__module__.partition(".")[0] == self.family for base in bases)
 
-    async def call(self, url: str, order: Order) -> list[Result]:
-        """Send the order through a new client; its connections are closed when this returns."""
+    async def call(self, url: str, scene: Scene) -> list[Result]:
+        """Send what the scene says by a new client, whose connections are closed in the end."""
         ours = import_module(f"forbear.{self.family}")
-        async with self.opened(import_module(self.family), ours, order.policy) as send:
-            if order.at_once:
-                return await asyncio.gather(
-                    *(result_of(order, url, send) for _ in range(order.times))
-                )
-            return [await result_of(order, url, send) for _ in range(order.times)]
+        async with self.opened(import_module(self.family), ours, scene.policy) as send:
+            calls = [result_of(scene, url, send) for _ in range(scene.times)]
+            return await asyncio.gather(*calls) if scene.at_once else [await one for one in calls]
 
 
 CALLERS = (
@@ -173,15 +187,15 @@ def installed() -> list[Caller]:
     return found
 
 
-async def result_of(order: Order, url: str, send: Send) -> Result:
-    """Send the order once."""
-    body: Any = order.content
-    if order.content is not None and order.one_shot:
-        body = iter([order.content])
+async def result_of(scene: Scene, url: str, send: Send) -> Result:
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    if scene.key:
+        headers["Idempotency-Key"] = scene.key
+    body = iter([scene.content]) if scene.one_shot else scene.content
     started_at = time.monotonic()
     try:
-        with nullcontext() if order.seconds is None else deadline(order.seconds):
-            outcome = await send(order.method, url, order.headers, body)
+        with nullcontext() if scene.seconds is None else deadline(scene.seconds):
+            outcome = await send(scene.method, url, headers, body)
     except Exception as error:
         outcome = error
     return Result(outcome, time.monotonic() - started_at)
@@ -213,30 +227,7 @@ ASKED = 1.0  # seconds of the Retry-After
 DEADLINE = 0.5  # seconds
 
 
-class Scene(NamedTuple):
-    """One fault.
-
-    Attributes:
-        title: What is sent, or the fault.
-        promise: Number and words of the promise that it shows.
-        fault: What the server does, in words.
-        steps: The same as a script of FaultServer.
-        order: What each caller sends.
-        ends: Requests that the server must see, the status that the caller must get (None: an
-            error of the client's own), how the story of the attempts must end.
-        by_hand: The order is also sent by a loop of four attempts, without forbear.
-    """
-
-    title: str
-    promise: str
-    fault: str
-    steps: tuple[int | str, ...]
-    order: Order = Order()
-    ends: tuple[int, int | None, Reason | None] = (2, 200, None)
-    by_hand: bool = False
-
-
-POST = Order("POST", content=b"one order")
+ORDER = b"one order"
 SCENES = (
     Scene(
         "A POST without an idempotency key",
@@ -244,7 +235,8 @@ SCENES = (
         " the caller gets the client's own error",
         "executes it, then resets the connection without a response, three times",
         ("reset", "reset", "reset", 200),
-        POST,
+        method="POST",
+        content=ORDER,
         ends=(1, None, Reason.METHOD_NOT_REPLAYABLE),
         by_hand=True,
     ),
@@ -253,14 +245,17 @@ SCENES = (
         "P1: a key makes it safe to retry: the server executes it once and responds twice",
         "executes it, then resets the connection without a response",
         ("reset", 200),
-        POST._replace(headers={"Idempotency-Key": "order-4711"}),
+        method="POST",
+        content=ORDER,
+        key="order-4711",
     ),
     Scene(
         "An upload from memory",
         "P2: a body is sent whole every time (SHA-256 of what arrived)",
         "responds with 503, then 200",
         (503, 200),
-        Order("PUT", content=UPLOAD),
+        method="PUT",
+        content=UPLOAD,
     ),
     Scene(
         "An upload from a generator, which can be read only once",
@@ -268,7 +263,9 @@ SCENES = (
         " the caller gets the server's real response",
         "responds with 503, and would respond with 200 next",
         (503, 200),
-        Order("PUT", content=UPLOAD, one_shot=True),
+        method="PUT",
+        content=UPLOAD,
+        one_shot=True,
         ends=(1, 503, Reason.BODY_CONSUMED),
     ),
     Scene(
@@ -289,7 +286,7 @@ SCENES = (
         "P4: the call ends with its deadline, as a timeout of the client's own kind",
         "reads the request and never responds",
         ("hang",),
-        Order(seconds=DEADLINE),
+        seconds=DEADLINE,
         ends=(1, None, Reason.DEADLINE),
     ),
     Scene(
@@ -297,7 +294,7 @@ SCENES = (
         "P4: no delay begins that leaves no time for another attempt",
         "responds with 503 and Retry-After: 9, and would respond with 200 next",
         ("503;retry-after=9", 200),
-        Order(seconds=3.0),
+        seconds=3.0,
         ends=(1, 503, Reason.DEADLINE),
     ),
     Scene(
@@ -306,7 +303,8 @@ SCENES = (
         f" {CALLS_IN_OUTAGE * OUTAGE_POLICY.max_attempts}",
         "responds with 503 to everything; the policy is RetryPolicy.latency_sensitive()",
         (503,),
-        Order(times=CALLS_IN_OUTAGE, policy=OUTAGE_POLICY),
+        times=CALLS_IN_OUTAGE,
+        policy=OUTAGE_POLICY,
         ends=(CALLS_IN_OUTAGE + 2, 503, None),
     ),
     Scene(
@@ -314,7 +312,8 @@ SCENES = (
         "P5: calls are held, and not lost; two are retried at once, and successes release others",
         f"responds with 503 to {CALLS_AT_ONCE} requests, then 200",
         (503,) * CALLS_AT_ONCE + (200,),
-        Order(times=CALLS_AT_ONCE, at_once=True),
+        times=CALLS_AT_ONCE,
+        at_once=True,
         ends=(2 * CALLS_AT_ONCE, 200, None),
     ),
     Scene(
@@ -356,14 +355,14 @@ def run(
         return complain("demo", f"no server can be started on 127.0.0.1: {error.strerror or error}")
     try:
         print(INTRO.format(server.url))
-        with log_lines() as logged:
+        with log_records() as logged:
             for number, scene in enumerate(scenes, start=1):
                 print(f"\n{number}. {scene.title}\n   {scene.promise}")
                 print(f"   The server {scene.fault}.\n   {columns(HEADS)}")
                 checks += asyncio.run(play(server, f"/{SECRET}/{number}", scene, callers))
         print("\nAfterwards")
         checks.append(check_connections(server))
-        leaks = sum(SECRET in line for line in logged)
+        leaks = sum(SECRET in f"{one.getMessage()} {one.__dict__}" for one in logged)
         said = f"P10: nothing secret is logged: {len(logged)} log records, {leaks} with a secret"
         checks.append(check(said, not leaks))
     finally:
@@ -380,8 +379,6 @@ async def play(
     """Play one scene with all callers at once; print and return what held."""
     threads = ThreadPoolExecutor(len(callers) * CALLS_AT_ONCE)
     asyncio.get_running_loop().set_default_executor(threads)
-    headers = {**scene.order.headers, "Authorization": f"Bearer {SECRET}"}
-    order = scene.order._replace(headers=headers)
     paths = [f"{path}/{number}" for number, _ in enumerate(callers)]
     for one in (path, *paths):
         server.script(one, *scene.steps)
@@ -393,14 +390,14 @@ async def play(
         print(f"   {columns(('a plain loop', saw, '-', took, got))}", flush=True)
     found = await asyncio.gather(
         *(
-            caller.call(f"{server.url}{path}?token={SECRET}", order)
+            caller.call(f"{server.url}{path}?token={SECRET}", scene)
             for caller, path in zip(callers, paths, strict=True)
         )
     )
     checks = []
     for caller, path_of_caller, results in zip(callers, paths, found, strict=True):
         saw, broken = judge(scene, caller, results, server.requests(path_of_caller))
-        total = max if order.at_once else sum
+        total = max if scene.at_once else sum
         waits = [sum(result.record.waits) for result in results]
         waited = f"{total(waits):.2f} s" if any(one.record.waits for one in results) else "-"
         took = f"{total(result.elapsed for result in results):.2f} s"
@@ -416,7 +413,7 @@ def send_in_a_loop(server: str, path: str) -> str:
     for _ in range(4):
         connection = HTTPConnection(server.removeprefix("http://"), timeout=TIMEOUT)
         with closing(connection), suppress(OSError):
-            connection.request("POST", path, POST.content)
+            connection.request("POST", path, ORDER)
             return str(connection.getresponse().status)
     return "nothing"
 
@@ -425,12 +422,12 @@ def judge(
     scene: Scene, caller: Caller, results: list[Result], arrivals: list[Arrival]
 ) -> tuple[str, list[str]]:
     """Return what the server saw, in words, and which claims did not hold."""
-    count, order, result = len(arrivals), scene.order, results[0]
+    count, result = len(arrivals), results[0]
     requests, status, reason = scene.ends
     saw = f"{count} request{'s' * (count != 1)}"
     claims = {f"{requests} requests were to come, {count} came": count == requests}
-    if order.times > 1:
-        saw += f" for {order.times} calls"
+    if scene.times > 1:
+        saw += f" for {scene.times} calls"
     else:
         record = result.record
         claims[f"its record has {record.retries} retries"] = record.retries == count - 1
@@ -442,20 +439,20 @@ def judge(
     for other in results:
         is_right = status is None or other.status == status
         claims[f"the caller was to get {status}, got {shown(other)}"] = is_right
-    if order.seconds and status is None:
+    if scene.seconds and status is None:
         # Without a deadline it would take TIMEOUT; a busy machine may need some time on top.
-        in_time = order.seconds - 0.05 <= result.elapsed <= TIMEOUT / 2
-        claims[f"the call took {result.elapsed:.2f} s, not {order.seconds:g} s"] = in_time
+        in_time = scene.seconds - 0.05 <= result.elapsed <= TIMEOUT / 2
+        claims[f"the call took {result.elapsed:.2f} s, not {scene.seconds:g} s"] = in_time
     elif requests == 1:
         waited = sum(result.record.waits)
         claims[f"the caller was to get it at once, it waited {waited:.2f} s"] = not waited
-    if order.method == "POST":
+    if scene.method == "POST":
         times = sum(arrival.executed for arrival in arrivals)
         saw += f", executed {'once' if times == 1 else f'{times} times'}"
         claims[f"it was executed {times} times"] = times == 1
         keys = {arrival.key for arrival in arrivals}
         claims["the attempts did not carry the same key"] = len(keys) == 1
-    if order.content == UPLOAD:
+    if scene.content == UPLOAD:
         digest = hashlib.sha256(UPLOAD).hexdigest()
         is_whole = all(one.sha256 == digest and one.body_complete for one in arrivals)
         saw += f", {'bodies' if count > 1 else 'body'} {'not ' * (not is_whole)}whole"
@@ -490,17 +487,15 @@ def check_connections(server: FaultServer) -> bool:
 
 
 @contextmanager
-def log_lines() -> Iterator[list[str]]:
+def log_records() -> Iterator[list[logging.LogRecord]]:
     """Keep what the library logs, instead of letting it be printed."""
-    lines: list[str] = []
-    logger, handler = logging.getLogger("forbear"), logging.Handler()
-    handler.emit = lambda record: lines.append(f"{record.getMessage()} {record.__dict__}")  # type: ignore[method-assign]
+    logger, handler = logging.getLogger("forbear"), BufferingHandler(1_000_000)
     level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
     logger.addHandler(handler)
     try:
-        yield lines
+        yield handler.buffer
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate

@@ -51,7 +51,6 @@ examples:
   forbear explain --max-attempts 5 --backoff base=0.5,cap=20,jitter=full --patience 30
   forbear explain gateway --slo 2 --attempt-timeout 0.5  do calls stay within two seconds?
   forbear explain myservice.http:POLICY                  what your code uses; imports the module
-  forbear explain env:MYAPP_RETRY_                       what RetryPolicy.from_env would return
 
 The attribute may be a RetryPolicy, a Retry of forbear, urllib3 or httpx-retries, a number of
 retries, or a function that returns one of these.
@@ -71,8 +70,11 @@ Waits = dict[str, list[tuple[float, float]]]  # by schedule: the shortest and th
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_policy_arguments(parser)
+    # Without a default of its own, which would replace what --policy gave.
+    given, same = argparse.SUPPRESS, "the same as --policy"
+    parser.add_argument("policy", nargs="?", default=given, metavar="POLICY", help=same)
     parser.add_argument("--slo", type=float, metavar="S", help="seconds in which a call has to end")
-    add_policy_arguments(parser, "policy")
 
 
 def run(options: argparse.Namespace) -> int:

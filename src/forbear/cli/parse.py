@@ -37,11 +37,7 @@ examples:
   forbear parse 'Retry-After: 120'
   forbear parse 'Retry-After: Fri, 31 Dec 2027 23:59:59 GMT' --now 2026-11-20T21:00:00Z
   curl -sI https://api.example.com/ | forbear parse -    with its status; the last response counts
-  forbear parse - --method POST --key < headers.txt      of a POST with an Idempotency-Key
   forbear parse 'x-ratelimit-remaining: 0' 'x-ratelimit-reset: 30' --status 403 --vendors github
-  forbear parse 'Retry-After: 90' --policy batch         under another policy
-
-Requests to wait come before reports of a used-up quota; any no (x-should-retry, pushback) wins.
 
 exit status: 0 they ask for something, 1 for nothing, 2 unreadable, or an argument is wrong.
 """
@@ -56,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--method", type=str.upper, default="GET", metavar="NAME", help="of the request (GET)")
     add("--key", action="store_true", help="the request carried an idempotency key")
     add("--now", metavar="WHEN", help="2026-11-20T21:00:00Z or Unix seconds (now)")
-    add_policy_arguments(parser, "--policy")
+    add_policy_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
