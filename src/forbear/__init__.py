@@ -51,29 +51,31 @@ if TYPE_CHECKING:
     from .limits.gate import RetryGate as RetryGate
 
 _PLACES = {
-    name: module
-    for module, names in (
-        ("addons.event_streams", "EventStreams"),
-        ("core.headers.hints", "read_hint"),
-        ("core.outcome", "FailureKind Reason"),
-        ("core.policy", "RetryPolicy"),
-        ("core.record", "AttemptRecord CallRecord record_of"),
-        ("core.backoff", "Exponential Fixed"),
-        ("engine.blocks", "deadline override"),
-        ("addons.options", "Options"),
-        ("errors", "CircuitOpenError DeadlineExceeded ForbearError"),
-        ("idempotency", "IdempotencyKeys"),
-        ("addons.breaker", "CircuitBreaker"),
-        ("addons.budget", "RetryBudget"),
-        ("addons.concurrency", "ConcurrencyLimit"),
-        ("limits.gate", "RetryGate"),
-        ("addons.hedge", "Hedge"),
-        ("addons.origins", "Origins"),
-        ("addons.pacing", "Pacing"),
-    )
-    for name in names.split()
+    "AttemptRecord": "core.record",
+    "CallRecord": "core.record",
+    "CircuitBreaker": "addons.breaker",
+    "CircuitOpenError": "errors",
+    "ConcurrencyLimit": "addons.concurrency",
+    "DeadlineExceeded": "errors",
+    "EventStreams": "addons.event_streams",
+    "Exponential": "core.backoff",
+    "FailureKind": "core.outcome",
+    "Fixed": "core.backoff",
+    "ForbearError": "errors",
+    "Hedge": "addons.hedge",
+    "IdempotencyKeys": "idempotency",
+    "Options": "addons.options",
+    "Origins": "addons.origins",
+    "Pacing": "addons.pacing",
+    "Reason": "core.outcome",
+    "RetryBudget": "addons.budget",
+    "RetryGate": "limits.gate",
+    "RetryPolicy": "core.policy",
+    "deadline": "engine.blocks",
+    "override": "engine.blocks",
+    "read_hint": "core.headers.hints",
+    "record_of": "core.record",
 }
-
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (
     "addons", "aiohttp", "asgi", "events", "httpx", "httpx2", "idempotency", "redis",
