@@ -17,50 +17,41 @@ from .errors import ConsumedBody, DeadlineCut
 class Readings:
     """The readings of one call's body.
 
+    A body may seem replayable and still drain one source. So each reading is compared with the
+    longest one before, in bytes and by checksum.
+
     Attributes:
+        replayable: The whole body can be produced any number of times, as far as is known.
+        buffer: The first reading of a one-shot body, as far as it went; None: not kept, or it did
+            not fit.
+        rest: The iterator that continues that reading.
         error: What the caller's own iterator raised, so that it is not taken for a network error.
         clock: The clock of ``deadline_at``.
         deadline_at: After this nothing more of the body is sent; infinite if there is no deadline.
 
     Args:
         replayable: It can be replayed, as far as its type shows.
-        doubted: It comes from the user's code, so readings are compared by checksum too.
         buffer_limit: Bytes of a one-shot body to keep, 0 for none.
     """
 
     clock: Any = None
     deadline_at = inf
 
-    def __init__(self, *, replayable: bool, doubted: bool, buffer_limit: int) -> None:
+    def __init__(self, *, replayable: bool, buffer_limit: int) -> None:
         self._readings = 0
         self.error: BaseException | None = None
-        self._replayable = replayable
-        # The first reading of a one-shot body, as far as it went; None: not kept, or it did not
-        # fit.
+        self.replayable = replayable
         self.buffer: list[bytes] | None = [] if buffer_limit and not replayable else None
         self._room = buffer_limit
-        self.rest: Any = None  # the iterator that continues that reading
-        # A body may seem replayable and still drain one source. So each reading is compared with
-        # the longest one before, in bytes and, where it comes from the user's code, by checksum.
-        self._doubted = doubted
+        self.rest: Any = None
         self._length = self._sum = 0
         self._known_length = self._known_sum = 0
-        self._whole_length: int | None = None
-
-    @property
-    def replayable(self) -> bool:
-        """The whole body can be produced any number of times, as far as is known."""
-        return self._replayable
-
-    @property
-    def outgoing(self) -> Any:
-        """The body that is sent."""
-        return self
+        self._whole_length = inf
 
     @property
     def ready(self) -> bool:
         """The body can be produced, from its first byte."""
-        return self._replayable or self._readings == 0 or self.buffer is not None
+        return self.replayable or self._readings == 0 or self.buffer is not None
 
     def begin(self) -> list[bytes]:
         """Count the reading; return what an earlier one has buffered."""
@@ -86,28 +77,21 @@ class Readings:
                 self.buffer = None
             else:
                 self.buffer.append(bytes(chunk))
-        elif self._replayable:
+        elif self.replayable:
             end = self._length + len(chunk)
-            if self._whole_length is not None:
-                self._check(end <= self._whole_length)
-            if self._doubted:
-                # Compared before the byte that could complete the body for the server is sent: a
-                # server that has a whole body may act on it, and then an error comes too late.
-                if self._length < self._known_length <= end:
-                    self._check(
-                        crc32(chunk[: self._known_length - self._length], self._sum)
-                        == self._known_sum
-                    )
-                self._sum = crc32(chunk, self._sum)
-            self._length = end
+            self._check(end <= self._whole_length)
+            # Compared before the byte that could complete the body for the server is sent: a server
+            # that has a whole body may act on it, and then an error comes too late.
+            if self._length < self._known_length <= end:
+                known = crc32(chunk[: self._known_length - self._length], self._sum)
+                self._check(known == self._known_sum)
+            self._length, self._sum = end, crc32(chunk, self._sum)
 
     def finish(self) -> None:
         """Check a whole body, before its end is sent: where this raises, the server sees no end."""
         self._check_deadline()
-        if self._replayable:
-            self._check(
-                self._length >= self._known_length and self._whole_length in (None, self._length)
-            )
+        if self.replayable:
+            self._check(self._length >= self._known_length)
             self._whole_length = self._length
 
     def _check_deadline(self) -> None:
@@ -116,7 +100,7 @@ class Readings:
 
     def _check(self, same: bool) -> None:
         if not same:
-            self._replayable = False
+            self.replayable = False
             raise ConsumedBody("its body differs when it is replayed")
 
     def broke(self, error: BaseException) -> None:

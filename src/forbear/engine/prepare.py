@@ -67,7 +67,7 @@ def outgoing_for(
     if lines or guard is not None:
         request = port.copied(request, lines or None)
     if guard is not None:
-        setattr(request, port.body_name, guard.outgoing)
+        setattr(request, port.body_name, guard)
     outgoing = Outgoing(request, request, policy, deadline_at, guard, lines, hop, reads_until)
     limit(port, outgoing)
     if context is not None and context.sender is not None:

@@ -29,11 +29,10 @@ class Guard(Readings, aiohttp.Payload):
         self._is_anew = is_iterated and not is_file(source) and is_reiterable(source)
         super().__init__(
             replayable=self._is_anew or is_replayable(payload),
-            doubted=self._is_anew,
             buffer_limit=buffer_limit if is_iterated else 0,
         )
         is_read = payload.consumed or getattr(source, "ag_frame", payload) is None
-        if is_read and not self._replayable:
+        if is_read and not self.replayable:
             self._readings, self.buffer = 1, None  # by an earlier call
 
     @property

@@ -48,13 +48,7 @@ class Guard(Readings):
             replayable = all(is_replayable_field(field) for field in stream.fields)
         else:
             replayable = source is not None and is_reiterable(source)
-        super().__init__(
-            replayable=replayable,
-            doubted=self._file is None
-            and source is not None
-            and not isinstance(source, (list, tuple)),
-            buffer_limit=buffer_limit,
-        )
+        super().__init__(replayable=replayable, buffer_limit=buffer_limit)
 
     def covers(self, stream: object) -> bool:
         """Is this the guard of that stream?"""
@@ -66,14 +60,14 @@ class Guard(Readings):
             if self.rest is None:
                 self.rest = begin(self._stream)
             return self.rest
-        if self._file is not None and self._replayable:
+        if self._file is not None and self.replayable:
             if self._start is not None:
                 await awaited(self._file.seek(self._start))
             else:
                 try:
                     self._start = await awaited(self._file.tell())
                 except OSError:
-                    self._replayable = False
+                    self.replayable = False
         return begin(self._stream)
 
     def __iter__(self) -> Iterator[bytes]:

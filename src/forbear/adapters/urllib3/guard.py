@@ -74,7 +74,6 @@ class Body(Readings):
         self._is_buffer = not file and is_buffer(body)
         super().__init__(
             replayable=self.start is not None if file else self._is_buffer or is_reiterable(body),
-            doubted=not isinstance(body, (list, tuple)),
             buffer_limit=buffer_limit,
         )
         if getattr(body, "gi_frame", body) is None:
@@ -110,7 +109,7 @@ class Body(Readings):
                 return
         except (OSError, ValueError) as error:  # closed, or it lied about being seekable
             why = type(error).__name__
-        self._replayable, self._readings = False, 1  # so that no further attempt tries it again
+        self.replayable, self._readings = False, 1  # so that no further attempt tries it again
         raise ConsumedBody(f"its file cannot be put back ({why})")
 
     def __iter__(self) -> Iterator[bytes | str]:
