@@ -5,7 +5,6 @@ The formats are core/event_streams.py's.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.checks import check_bool, check_duration, check_positive_int, frozen
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.call import Call
-    from ..core.event_streams import EventStream
     from ..core.headers.fields import Line
-    from ..core.policy import RetryPolicy
-    from ..engine.port import CommonPort, Port, Response
-    from ..engine.reading import Ending
+    from ..engine.port import Port, Response
     from ..engine.settings import Settings
 
 
@@ -48,8 +44,8 @@ class EventStreams:
         resume: Whether server-sent events are continued after a break, or the server's end, by a
             request with ``Last-Event-ID``. Only whole events are handed over then.
         max_event_bytes: Most bytes that are kept of one event, and up to the first one: a stream
-            with more is handed over as it comes. With ``resume`` a longer event ends the stream
-            with an error.
+            with more is handed over as it comes. With ``resume`` a longer event that comes in parts
+            ends the stream with an error.
 
     Raises:
         ValueError: A number is out of its range.
@@ -82,70 +78,32 @@ def check(value: object) -> EventStreams:
     )
 
 
-class StreamStart:
-    """The beginning of a stream of events, up to its first event, before the hand-over.
-
-    Args:
-        options: How long is waited for the first event, and for how many bytes.
-        stream: What the response says of its stream.
-        policy: Its vendors' error events are failures.
-        deadline_in: Seconds until the call's deadline.
-
-    Attributes:
-        ends_at: The instant of the system's clock by which the first event is to be here.
-    """
-
-    def __init__(
-        self, options: EventStreams, stream: EventStream, policy: RetryPolicy, deadline_in: float
-    ) -> None:
-        most, own = options.max_event_bytes, options.first_event_timeout
-        self.event = FirstEvent(stream.media, most, policy.vendors)
-        self.seconds = min(inf if own is None else own, deadline_in)
-        self.is_last = self.seconds == deadline_in  # no attempt can follow
-        self.ends_at = SYSTEM_CLOCK.true_monotonic() + self.seconds
-        self.is_late = False
-
-    def wants_more(self, piece: bytes) -> bool:
-        """Take the next piece; is the first event still to come, and in time?"""
-        if self.event.feed(piece):
-            return False
-        self.is_late = SYSTEM_CLOCK.true_monotonic() >= self.ends_at
-        return not self.is_late
-
-    def failure(self, ending: Ending, port: CommonPort) -> Exception | None:
-        """Return why the attempt has failed; None: the first event is there.
-
-        Raises:
-            The library's read timeout, or DeadlineCut: nothing came in time, so the body is to be
-                closed.
-        """
-        if ending is WHOLE:
-            self.event.end()
-        if self.event.is_there:
-            return self.event.error
-        if ending is WHOLE:
-            return port.stream_error("the stream of events has ended before its first event")
-        if self.is_last:
-            raise DeadlineCut
-        raise port.stream_timeout("the first event of the stream did not come in time")
-
-
 async def judge(port: Port[Response], call: Call, response: Response) -> Response:
     """Read a stream of events up to its first event, put that back, and note how it ended."""
-    settings, (status, lines) = port.settings, port.head_of(response)
-    stream = event_stream(status, lines) if call.policy is not OFF else None
+    options: EventStreams = port.settings.options["event_streams"]
+    stream = event_stream(*port.head_of(response)) if call.policy is not OFF else None
     if stream is None or stream.is_coded or call.request.method == "HEAD":
         return response
-    left = call.deadline_at - port.clock.monotonic()
-    start = StreamStart(settings.options["event_streams"], stream, call.policy, left)
-    live = port.live(sent_request(call), response, start.ends_at)
-    pieces, ending = await read_briefly(live, lambda piece, _: start.wants_more(piece))
-    failure: Exception | None
-    try:
-        failure = ending if isinstance(ending, Exception) else start.failure(ending, port)
-    except Exception as error:
+    left, own = call.deadline_at - port.clock.monotonic(), options.first_event_timeout
+    seconds = left if own is None else min(own, left)
+    ends_at = SYSTEM_CLOCK.true_monotonic() + seconds
+    first = FirstEvent(stream.media, options.max_event_bytes, call.policy.vendors)
+
+    def wants_more(piece: bytes, _: int) -> bool:
+        return not first.feed(piece) and SYSTEM_CLOCK.true_monotonic() < ends_at
+
+    live = port.live(sent_request(call), response, ends_at)
+    pieces, ending = await read_briefly(live, wants_more)
+    if ending is WHOLE:
+        first.end()
+    failure = ending if isinstance(ending, Exception) else first.error
+    if ending is WHOLE and not first.is_there:
+        failure = port.stream_error("the stream of events has ended before its first event")
+    elif ending is LATE and not first.is_there:
+        message = "the first event of the stream did not come in time"
+        # After the deadline no attempt can follow.
+        failure = ending = DeadlineCut() if seconds == left else port.stream_timeout(message)
         await live.close()
-        ending = failure = error
     note_prefetch(call, LATE if failure is None else failure)
     return port.put_back(response, live, pieces, ending)
 
