@@ -146,17 +146,16 @@ async def later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class Caller(NamedTuple):
-    """A client of a library, and the base of the library's exceptions, which its users catch."""
-
-    label: str
-    family: str
-    failure: str
+    label: str  # the library, and which of its clients
     opened: Callable[[Any, Any, RetryPolicy], AbstractAsyncContextManager[Send]]
+
+    @property
+    def family(self) -> str:
+        return self.label.partition(" ")[0]
 
     def is_own(self, error: Exception | None) -> bool:
         """Is it of the library's own family of exceptions?"""
-        bases = [base for base in type(error).__mro__ if base.__name__ == self.failure]
-        return any(base.__module__.partition(".")[0] == self.family for base in bases)
+        return any(base.__module__.partition(".")[0] == self.family for base in type(error).__mro__)
 
     async def call(self, url: str, scene: Scene) -> list[Result]:
         """Send what the scene says by a new client, whose connections are closed in the end."""
@@ -167,13 +166,13 @@ class Caller(NamedTuple):
 
 
 CALLERS = (
-    Caller("httpx sync", "httpx", "TransportError", sync_client),
-    Caller("httpx async", "httpx", "TransportError", async_client),
-    Caller("httpx2 sync", "httpx2", "TransportError", sync_client),
-    Caller("httpx2 async", "httpx2", "TransportError", async_client),
-    Caller("aiohttp", "aiohttp", "ClientError", aiohttp_session),
-    Caller("requests", "requests", "RequestException", session),
-    Caller("urllib3", "urllib3", "HTTPError", pool_manager),
+    Caller("httpx sync", sync_client),
+    Caller("httpx async", async_client),
+    Caller("httpx2 sync", sync_client),
+    Caller("httpx2 async", async_client),
+    Caller("aiohttp", aiohttp_session),
+    Caller("requests", session),
+    Caller("urllib3", pool_manager),
 )
 
 

@@ -15,8 +15,7 @@ from math import inf
 
 from ..core.call import Call
 from ..core.decide import answered, decide
-from ..core.headers.dates import parse_http_date, parse_timestamp
-from ..core.headers.fields import OWS, Clock, number
+from ..core.headers.fields import OWS, Clock
 from ..core.headers.hints import QUOTA_FIELDS, READ, read_hint
 from ..core.headers.quota import is_rate_limit, least
 from ..core.outcome import GiveUp, Hint, SendAgain
@@ -35,7 +34,7 @@ ABOUT = (
 EXAMPLES = """\
 examples:
   forbear parse 'Retry-After: 120'
-  forbear parse 'Retry-After: Fri, 31 Dec 2027 23:59:59 GMT' --now 2026-11-20T21:00:00Z
+  forbear parse 'Retry-After: Fri, 31 Dec 2027 23:59:59 GMT'
   curl -sI https://api.example.com/ | forbear parse -    with its status; the last response counts
   forbear parse 'x-ratelimit-remaining: 0' 'x-ratelimit-reset: 30' --status 403 --vendors github
 
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--status", type=int, metavar="N", help=f"of the response (its status line, or {ASSUMED})")
     add("--method", type=str.upper, default="GET", metavar="NAME", help="of the request (GET)")
     add("--key", action="store_true", help="the request carried an idempotency key")
-    add("--now", metavar="WHEN", help="2026-11-20T21:00:00Z or Unix seconds (now)")
     add_policy_arguments(parser)
 
 
@@ -59,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Print what the header lines ask for, return the exit status."""
     try:
         policy = chosen(options)
-        now = instant(options.now)
+        now = time.time()
         given, lines = read(options.lines)
         status = options.status or given or ASSUMED
         if not 100 <= status <= 999:
@@ -84,16 +82,6 @@ def run(options: argparse.Namespace) -> int:
     return MALFORMED if any(result == "malformed" for *_, result in rows) else NOTHING
 
 
-def instant(text: str | None) -> float:
-    """Unix seconds."""
-    if text is None:
-        return time.time()
-    for found in (number(text), parse_timestamp(text), parse_http_date(text, now=time.time())):
-        if found is not None:
-            return found
-    raise ValueError(f"--now must be like 2026-11-20T21:00:00Z, or Unix seconds, got {text!r}")
-
-
 def read(words: list[str]) -> tuple[int | None, Lines]:
     """Return the status, if there is a status line, and the header lines of the last response.
 
@@ -102,34 +90,22 @@ def read(words: list[str]) -> tuple[int | None, Lines]:
     Raises:
         ValueError: A line is not a header line.
     """
+    piped = (str(sys.stdin.buffer.read(), "latin-1") if word == "-" else word for word in words)
+    text = "\n".join(piped).replace("\r\n", "\n").strip("\n")
+    section = re.split(r"^(?=HTTP/)", text, flags=re.MULTILINE)[-1].partition("\n\n")[0]
     status: int | None = None
     lines: Lines = []
-    is_over = False
-    for line in [line for word in words for line in (piped() if word == "-" else [word])]:
-        if line[:5].upper() == "HTTP/":
-            code = line.partition(" ")[2][:3]
-            if not (code.isascii() and code.isdigit()):
-                raise ValueError(f"no status line: {visible(line)}")
-            status, lines, is_over = int(code), [], False
-        elif is_over:
-            continue
-        elif not line.strip(OWS):
-            is_over = status is not None or bool(lines)
-        elif line[0] in OWS and lines:  # a folded line, RFC 9112 section 5.2
-            lines[-1] = (lines[-1][0], f"{lines[-1][1]} {line.strip(OWS)}".strip(OWS))
-        else:
-            name, colon, value = line.partition(":")
-            if not colon or not NAME.fullmatch(name):
-                raise ValueError(
-                    f"no header line: {visible(line)}; write 'Retry-After: 120', or - for a pipe"
-                )
+    for line in re.sub(r"\n[ \t]+", " ", section).split("\n"):  # folded, RFC 9112 section 5.2
+        name, colon, value = line.partition(":")
+        if found := re.match(r"HTTP/\S+ ([0-9]{3})", line):
+            status = int(found[1])
+        elif colon and NAME.fullmatch(name):
             lines.append((name, value.strip(OWS)))
+        else:
+            raise ValueError(
+                f"no header line: {visible(line)}; write 'Retry-After: 120', or - for a pipe"
+            )
     return status, lines
-
-
-def piped() -> list[str]:
-    text = str(sys.stdin.buffer.read(), "latin-1")
-    return [line.rstrip("\r") for line in text.split("\n")]
 
 
 def verdict(policy: RetryPolicy, request: Request, status: int, lines: Lines, now: float) -> str:

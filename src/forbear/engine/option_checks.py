@@ -6,7 +6,6 @@ feature, which is loaded only where it is given.
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
@@ -96,8 +95,5 @@ def check_plain(given: dict[str, Any]) -> None:
 
 def is_async(function: object) -> bool:
     """Is it a coroutine function, a ``functools.partial`` of one, or an object called as one?"""
-    while isinstance(function, partial):
-        function = function.func
-    return iscoroutinefunction(function) or iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # inspected, not tested for
-    )
+    called = getattr(function, "__call__", None)  # noqa: B004  # inspected, not tested for
+    return iscoroutinefunction(function) or iscoroutinefunction(called)
