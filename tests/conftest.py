@@ -178,13 +178,13 @@ class Paced:
 @pytest.fixture
 def paced(server, monkeypatch):
     """See Paced."""
-    from forbear.addons.hedge import Hedging
+    from forbear.addons.hedge import HedgedCall
     from forbear.testing.server import Connection
 
-    pace, refuses, work = Paced(server), Hedging.refuses, Connection._work
+    pace, send_hedge, work = Paced(server), HedgedCall.send_hedge, Connection._work
 
-    def refuse(*given):
-        reason = refuses(*given)
+    async def send(*given):
+        reason = await send_hedge(*given)
         if reason is not None:
             pace.begin()
         return reason
@@ -194,7 +194,7 @@ def paced(server, monkeypatch):
             pace.wait(arrival.path, connection.stopping)
         work(connection, step, arrival)
 
-    monkeypatch.setattr(Hedging, "refuses", refuse)
+    monkeypatch.setattr(HedgedCall, "send_hedge", send)
     monkeypatch.setattr(Connection, "_work", late)
     return pace
 

@@ -311,7 +311,7 @@ class Run:
             self._won += attempt is call.second
             self._end(call, now)
             if client is not None:
-                client.times.learn(seconds, now)  # as long has a first attempt that loses lasted
+                client.times.learn(seconds)  # as long has a first attempt that loses lasted
                 client.gate.good(ORIGIN, now, retry=False)
         elif attempt is call.first:
             self._fail(call, REFUSED, now)

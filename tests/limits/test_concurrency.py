@@ -7,9 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from forbear import ConcurrencyLimit, Reason, RetryBudget, RetryPolicy
+from forbear import ConcurrencyLimit, Reason, RetryPolicy
 from forbear.addons.concurrency import Slot
-from forbear.addons.hedge import take_for_hedge
 from forbear.core.call import IN_QUEUE, PREPARED_FOR, STORY, Call
 from forbear.core.request import Request
 from forbear.engine.settings import limits_of
@@ -302,26 +301,6 @@ def test_a_call_waits_for_its_slot_until_its_deadline_and_says_how_long():
     assert second.notes[STORY] == {"waited_for_slot": 2.0}
     limits.leave(second, NOW + 3)
     refused(limits, third, NOW + 3)  # it has the slot, and nothing is sent any more
-
-
-def test_a_hedge_takes_a_slot_and_a_token_of_its_own_or_is_not_sent():
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    limit = ConcurrencyLimit(2, adaptive=False)
-    limits = limits_of(concurrency=limit, budget=budget)
-    assert limits.admit(a_call(limits), NOW) == 0
-    hedges = [a_call(limits) for _ in range(3)]
-    taken = [take_for_hedge(limits, hedge, NOW) for hedge in hedges[:2]]
-    assert taken == [None, "concurrency-limit"]
-    assert (limit.in_flight(), limit.waiting()) == (2, 0)
-    hedges[0].sending(NOW)  # so its token is spent
-    limits.leave(hedges[0], NOW)
-    assert take_for_hedge(limits, hedges[2], NOW) == "budget-exhausted"
-    assert limit.in_flight() == 1
-    assert limits.admit(hedges[2], NOW) == 0
-    assert limits.admit(a_call(limits), NOW) > 0
-    for call in hedges:
-        limits.leave(call, NOW)
-    assert limit.in_flight() == 2  # the one that waited has its turn
 
 
 def observed(limit, failure, seconds=0.05, calls=400):

@@ -50,7 +50,7 @@ SHARED = [
     (Hedge,
         {"quantile": 0.9, "delay": 0.3, "at_least": 0.01, "ratio": 0.2, "burst": 3.5}
         | {"learn_from": 7, "methods": frozenset({"GET", "PUT"}), "keyed": True},
-        lambda hedge: hedge.times(A, "GET").learn(0.1, NOW),
+        lambda hedge: hedge.times(A, "GET").learn(0.1),
         "0 origins and methods known", "1 origins and methods known"),
     (Origins, {"listed": (A, B), "choose": "first"},
         lambda origins: origins.rest(A, 10.0, NOW, longest_wait=60),

@@ -11,10 +11,10 @@ from ..threads import hasty, in_threads
 ORIGIN = "https://api.example:443"
 
 
-def times_of(hedge, *answers, now=0.0):
+def times_of(hedge, *answers):
     times = hedge.times(ORIGIN, "GET")
     for seconds in answers:
-        times.learn(seconds, now)
+        times.learn(seconds)
     return times
 
 
@@ -30,17 +30,12 @@ def test_a_given_delay_needs_nothing_to_be_learnt():
     assert Hedge(delay=0.2).times(ORIGIN, "GET").delay == 0.2
 
 
-def test_old_times_fade_by_number_and_by_time():
+def test_the_last_512_answers_count_or_as_many_as_are_needed():
     hedge = Hedge(learn_from=50)
-    assert times_of(hedge, *[0.05] * (50 + 16 * 64)).delay == pytest.approx(0.05, rel=0.06)
-    # 1,074 were halved to 537. 40 slow ones are a twentieth of 537 + 64, not of 1,074 + 64.
-    assert times_of(hedge, *[0.05] * 24, *[0.15] * 40).delay == pytest.approx(0.15, rel=0.06)
-    assert times_of(Hedge(learn_from=1_000), *[0.1] * 1_100).delay < 0.2, "so many are needed"
-    quiet = Hedge(learn_from=200)
-    times_of(quiet, *[0.1] * 200)
-    times_of(quiet, *[0.1] * 64, now=400.0)  # 264 are halved
-    assert times_of(quiet, *[0.1] * 64, now=401.0).delay == inf  # 132 + 64
-    assert times_of(quiet, *[0.1] * 4, now=402.0).delay == pytest.approx(0.1, rel=0.06)
+    assert times_of(hedge, *[0.05] * 1_000).delay == 0.05
+    assert times_of(hedge, *[0.15] * 512).delay == 0.15
+    assert times_of(Hedge(learn_from=1_000), *[0.1] * 999).delay == inf
+    assert times_of(Hedge(learn_from=1_000), *[0.1] * 1_000).delay == 0.1
 
 
 def test_origins_and_methods_are_known_apart_and_at_most_1024():
@@ -70,15 +65,12 @@ def test_second_attempts_are_at_most_the_burst_and_the_ratio_of_good_answers():
     times = times_of(Hedge(ratio=0.25, burst=2))
     assert [times.spend() for _ in range(3)] == [True, True, False]
     for _ in range(3):
-        times.learn(0.1, 0.0)
+        times.learn(0.1)
     assert not times.spend()
-    times.learn(0.1, 0.0)  # four quarters
-    assert [times.spend(), times.spend()] == [True, False]
-    times.end_held()
+    times.learn(0.1)  # four quarters
     assert [times.spend(), times.spend()] == [True, False]
     for _ in range(100):
-        times.learn(0.1, 0.0)
-    times.end_held()  # it is full: nothing is gained
+        times.learn(0.1)
     assert [times.spend() for _ in range(3)] == [True, True, False]
 
 

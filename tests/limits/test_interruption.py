@@ -109,7 +109,7 @@ def test_no_slot_is_lost_or_given_twice():
             limit.throttled(slots[0], NOW, NOW + 1)
             for slot in slots[:3]:
                 slot.free()
-            limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
+            limit.enter(Slot(limit, B, NOW), B, NOW)
         assert is_free(limit)
         for slot in slots:
             slot.free()

@@ -18,7 +18,6 @@ from forbear import (
 )
 from forbear.addons.breaker import Admission
 from forbear.addons.cooldown import PACE
-from forbear.addons.hedge import refusal_of_hedge
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
 from forbear.core.outcome import SendAgain
@@ -477,19 +476,6 @@ def test_a_held_call_that_finds_no_slot_is_refused_for_that(gate):
     call = a_held_call(limits)
     assert limits.admit(call, NOW + 0.5) == pytest.approx(0.1), "no probe is due before NOW + 1"
     assert refusal(limits.admit, call, NOW + 2)[0] is Reason.CONCURRENCY_LIMIT
-
-
-def test_a_hedge_goes_to_another_healthy_origin_or_is_not_sent(gate):
-    breaker = CircuitBreaker(1, failure_rate=None)
-    limits = limits_of(gate=gate, breaker=breaker, origins=Origins([A, B, C]))
-    call = told(limits, None)
-    for unhealthy, chosen in ((None, B), (B, C), (C, None)):
-        if unhealthy == B:
-            breaker.record(B, failed=True, sent_at=NOW, now=NOW)
-        elif unhealthy:
-            gate.bad(unhealthy, NOW, sent_at=NOW, weight=3.0)
-        why = refusal_of_hedge(limits, call, NOW)
-        assert (call.origin, why) == (chosen, None) if chosen else why == "origin-unhealthy"
 
 
 @pytest.mark.parametrize(("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)])

@@ -435,9 +435,6 @@ class BreakerLimit(Limit):
         state = self.breaker.state(call.origin, now)
         return state == "half_open" and self.breaker.mode == "enforce"
 
-    def refuse_extra(self, call: Call, now: float) -> str | None:
-        return None if self.breaker.state(call.origin, now) == "closed" else "circuit-open"
-
     def leave(self, call: Call, now: float) -> None:
         if permit := call.notes.pop(self, 0):
             self.breaker.release(call.origin, permit)

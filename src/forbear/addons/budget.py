@@ -212,13 +212,6 @@ class BudgetLimit(Limit):
         note_exhausted(self._refused, call, self.scope_of(call), self.budget, now)
         return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
 
-    def take_extra(self, call: Call, now: float) -> str | None:
-        """Spend tokens for a hedge as for a retry; say why that is not allowed."""
-        try:
-            return None if self._spend(call, 1.0, now) else "budget-exhausted"
-        except Exception:  # of a user's own budget
-            return "budget-exhausted"
-
     def leave(self, call: Call, now: float) -> None:
         tokens = call.notes.pop(REFUND, None)
         if tokens is not None:

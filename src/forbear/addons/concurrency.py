@@ -330,7 +330,7 @@ class ConcurrencyLimit(Locked):
         super().after_fork()
         self._begin()
 
-    def enter(self, slot: Slot, key: Hashable, now: float, *, waits: bool = True) -> bool | None:
+    def enter(self, slot: Slot, key: Hashable, now: float) -> bool | None:
         """Take a slot of a scope; False: it waits in the queue. None: it may not wait."""
         scope = self._scopes.get(key)
         if scope is not None and not scope.waiting and now - scope.used_at < FADE:
@@ -352,7 +352,7 @@ class ConcurrencyLimit(Locked):
             if not scope.waiting and scope.room(now) >= 1:
                 scope.taken.add(slot)
                 found = True
-            elif waits and (self.max_waiting is None or len(scope.waiting) < self.max_waiting):
+            elif self.max_waiting is None or len(scope.waiting) < self.max_waiting:
                 scope.waiting[slot] = None
                 found = False
             scope.was_full = scope.was_full or not found
@@ -519,18 +519,6 @@ class SlotLimit(Limit):
                 if failure.status < 500:  # a 404 shows that there was room, as a 200 does
                     slot.scope.good(sent_at, now - sent_at, limit.most or inf, is_error=True)
                 slot.scope.heard_at = now
-
-    def take_extra(self, call: Call, now: float) -> str | None:
-        """Take a slot for a hedge, which does not wait; say why there is none."""
-        return None if self.take_slot(call, now) else "concurrency-limit"
-
-    def take_slot(self, call: Call, now: float) -> bool:
-        """Take a slot at once; False: none is free."""
-        slot = call.notes[IN_FLIGHT] = Slot(self.limit, call.origin, now)
-        if self.limit.enter(slot, key_of(call, self.limit.scope), now, waits=False):
-            return True
-        self.leave(call, now)
-        return False
 
     def leave(self, call: Call, now: float) -> None:
         slot = call.notes.get(IN_FLIGHT)

@@ -140,9 +140,6 @@ class CooldownLimit(Limit):
             return plan._replace(asked=asked)
         return Plan(delay, failure.hint.source or "cooldown", asked, plan.backoff)
 
-    def refuse_extra(self, call: Call, now: float) -> str | None:
-        return "cooldown" if self.left(call, now) else None
-
     def left(self, call: Call, now: float) -> float:
         """Seconds until the call may be sent."""
         if self.cooldown.is_idle or call.policy.hints == "ignore":

@@ -124,12 +124,6 @@ class Origins(Locked):
         soonest = min(delays)
         return order[delays.index(soonest)], soonest
 
-    def others(self, origin: str, now: float) -> list[str]:
-        """The other origins in turn, without those that asked for a pause."""
-        resting = self._rests(now)
-        order = self._from(self.listed.index(origin) + 1)
-        return [other for other in order if other != origin and other not in resting]
-
     def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
         """Note that an origin asked for a pause.
 
@@ -198,7 +192,7 @@ class OriginsLimit(Limit):
             if not asked:  # a server that says "now" rests for the random share
                 asked = with_spread(0.0, call.random() * call.policy.hint_spread, latest)
             self._rest(call, before, plan.delay if failure.hint.delay else asked, now)
-        self.note_tried(call, before)
+        call.notes[self] = (*call.notes.get(self, ()), before)
         again = plan.backoff
         fresh = 0.0 if failure.phase is Phase.UNSENT else again
         call.origin, delay = self._next(call, now, fresh=fresh, again=again)
@@ -223,14 +217,6 @@ class OriginsLimit(Limit):
         """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""
         closed, tried = partial(call.limits.closed, call), call.notes.get(self, ())
         return self.origins.next(call.origin, tried, now, closed, fresh=fresh, again=again)
-
-    def note_tried(self, call: Call, origin: str) -> None:
-        """Note an origin to which an attempt of the call was sent."""
-        call.notes[self] = (*call.notes.get(self, ()), origin)
-
-    def for_extra(self, origin: str, now: float) -> list[str]:
-        """List the origins to which a hedge of a first attempt to ``origin`` may be sent."""
-        return self.origins.others(origin, now) if self.origins.covers(origin) else [origin]
 
     def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
         if self.origins.covers(origin):

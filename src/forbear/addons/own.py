@@ -132,9 +132,6 @@ class OwnLimit(Limit):
             self._failed(call, error)
             return 0.0
 
-    def refuse_extra(self, call: Call, now: float) -> str | None:
-        return "circuit-open" if self.closed(call, call.origin, now) else None
-
     def _guarded(self, call: Call, method: Callable[..., object], *given: object) -> None:
         try:
             method(*given)

@@ -98,7 +98,6 @@ UNUSED_HINT = "unused hint"  # why the Retry-After of the last response set no d
 FLAGGED = "flagged"  # by an add-on, whatever the status: True as a failure, False as final
 BODY_HINT = "body hint"  # what the body of the last response asks for
 INSPECTED = "inspected"  # the last response was already, while another attempt was in flight
-FINDINGS = INSPECTED, FLAGGED, BODY_HINT  # about a response
 # The deadline of the request that is being answered ended the attempt so soon that this says
 # nothing about its origin.
 CUT_BY_SENDER = "cut by sender"

@@ -554,10 +554,6 @@ class GateLimit(Limit):
         hold.refusal = refusal
         return None
 
-    def refuse_extra(self, call: Call, now: float) -> str | None:
-        is_healthy = self.gate.is_healthy(gate_key(self.gate, call, call.origin))
-        return None if is_healthy else "origin-unhealthy"
-
     def leave(self, call: Call, now: float) -> None:
         if isinstance(call.hold, Hold):
             self.gate.drop(call.hold)

@@ -139,10 +139,7 @@ REASON = {"reason": tuple(one.value for one in Reason if one is not Reason.STATU
 CAUSE = {"cause": tuple(cause.value for cause in Cause)}
 KINDS = ("first", "hedge", "retry", "failover", "resume")
 HEDGED = ("won", "failed", "cancelled")
-NOT_HEDGED = (
-    "hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown",
-    "local-saturation", "budget-exhausted", "concurrency-limit", "attempts-exhausted", "deadline",
-)  # fmt: skip
+NOT_HEDGED = ("hedge-budget", "origin-strained", "delayed", *REASON["reason"])
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
 # ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,

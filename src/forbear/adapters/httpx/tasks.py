@@ -93,9 +93,11 @@ class AsyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if isinstance(response, Exception):
             return
-        from .pools import free_lost_slots, reset_lost
+        from .pools import close_lost, free_lost_slots, reset_lost
 
-        if response is not None:
+        if response is None:  # asyncio's own cancellation loses more than slots
+            await close_lost(self.inner)
+        else:
             import anyio
 
             with anyio.CancelScope(shield=True):
