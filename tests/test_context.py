@@ -86,7 +86,7 @@ def test_an_override_concerns_every_client(asked):
 async def test_a_block_is_entered_with_async_with_too(asked):
     """As ``with``, around async code; it ends with an exception too."""
     async with forbear.override(max_attempts=2) as block:
-        assert isinstance(block, forbear.engine.blocks.Override)
+        assert isinstance(block, forbear.override)
         assert await asked.aget() == 2
         with pytest.raises(forbear.httpx.DeadlineExceeded):
             async with forbear.deadline(0.0, clock=asked.clock):

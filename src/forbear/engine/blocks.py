@@ -42,12 +42,8 @@ class Block:
         context.thread = threading.get_ident()
         context.block = self
         context.outer = outer  # on the scope, since tasks and threads may share the block
-        try:
-            CURRENT.set(context)
-            return self
-        except BaseException:  # interrupted: Python will not call __exit__, which would undo it
-            CURRENT.set(outer)
-            raise
+        CURRENT.set(context)
+        return self
 
     def __exit__(self, *exception: object) -> None:
         above, own = None, CURRENT.get()
@@ -56,7 +52,7 @@ class Block:
         if own is None:
             from .frames import warn
 
-            name = type(self).__name__.lower()
+            name = type(self).__name__
             warn(
                 f"forbear.{name} was left in another context than it was entered in, so it may have"
                 " held for no call: enter it around the calls; a dependency of FastAPI that is no"
@@ -100,29 +96,7 @@ class Block:
         return called  # type: ignore[return-value]
 
 
-class Override(Block):
-    def __init__(self, fields: PolicyFields) -> None:
-        self._fields = fields
-
-    def inside(self, outer: CallContext) -> CallContext:
-        fields: PolicyFields = {**outer.fields, **self._fields}
-        return CallContext(fields, outer.deadline_at, outer.clock, outer.listeners, outer.sender)
-
-
-class Deadline(Block):
-    def __init__(self, seconds: float, clock: Clock) -> None:
-        self._seconds = seconds
-        self._clock = clock
-
-    def inside(self, outer: CallContext) -> CallContext:
-        clock = self._clock
-        now = clock.monotonic()
-        # Without the incoming request's deadline: that ends with its response, this block may not.
-        ends_at = min(now + self._seconds, converted(outer.deadline_at, outer.clock, clock, now))
-        return CallContext(outer.fields, ends_at, clock, outer.listeners, outer.sender)
-
-
-def override(*others: Never, **fields: Unpack[PolicyFields]) -> Override:
+class override(Block):  # noqa: N801
     """Change fields of the policy for every call made inside the block, through any client.
 
     It works with ``with`` and ``async with``, and as a decorator. In nested blocks the inner block
@@ -142,18 +116,22 @@ def override(*others: Never, **fields: Unpack[PolicyFields]) -> Override:
         TypeError: A name is not a field, or a value is of the wrong type.
         ValueError: A value is out of its range.
     """
-    if others:
-        given: object = others[0]
-        right = "override(max_attempts=1) to send once"
-        if isinstance(given, RetryPolicy):
-            right = repr(given).replace("RetryPolicy", "override", 1)
-        raise TypeError(f"override takes fields by name, got {shown(given)}: write {right}")
-    replaced(CHECKED, fields)
-    return Override(fields)
+
+    def __init__(self, *others: Never, **fields: Unpack[PolicyFields]) -> None:
+        if others:
+            raise TypeError(
+                f"override takes fields by name, got {shown(others[0])}: write"
+                " override(max_attempts=1) to send once"
+            )
+        replaced(CHECKED, fields)
+        self._fields = fields
+
+    def inside(self, outer: CallContext) -> CallContext:
+        fields: PolicyFields = {**outer.fields, **self._fields}
+        return CallContext(fields, outer.deadline_at, outer.clock, outer.listeners, outer.sender)
 
 
-@suggesting
-def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
+class deadline(Block):  # noqa: N801
     """Give all calls made inside the block these seconds together: attempts, waits and bodies.
 
     It works with ``with`` and ``async with``, and as a decorator. In nested blocks the earlier
@@ -174,5 +152,16 @@ def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
         TypeError: ``seconds`` is not a number.
         ValueError: ``seconds`` is negative or not finite.
     """
-    check_duration("seconds", seconds)
-    return Deadline(seconds, clock)
+
+    @suggesting
+    def __init__(self, seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        check_duration("seconds", seconds)
+        self._seconds = seconds
+        self._clock = clock
+
+    def inside(self, outer: CallContext) -> CallContext:
+        clock = self._clock
+        now = clock.monotonic()
+        # Without the incoming request's deadline: that ends with its response, this block may not.
+        ends_at = min(now + self._seconds, converted(outer.deadline_at, outer.clock, clock, now))
+        return CallContext(outer.fields, ends_at, clock, outer.listeners, outer.sender)

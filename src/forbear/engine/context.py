@@ -5,6 +5,7 @@ Loaded with the first block (blocks.py), or the first incoming request (addons/i
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 from typing import Protocol
@@ -51,6 +52,7 @@ class Sender(Protocol):
         """A call has ended without success, after so many attempts."""
 
 
+@dataclass(eq=False)
 class CallContext:
     """The rules of all enclosing blocks together. Not changed once it is in use.
 
@@ -61,49 +63,36 @@ class CallContext:
         sender: Of the request that is being answered.
         most_attempts: No call makes more attempts, whatever its policy says; set by tests.
         random: Replaces the system's random numbers; set by tests.
-        asks_nothing: Nothing here affects a first attempt that succeeds.
         block: The block that made it.
         outer: The scope to return to when the block ends.
         thread: The identifier of the thread that the block was entered in.
         is_left: The block has ended.
     """
 
-    def __init__(
-        self,
-        fields: PolicyFields,
-        deadline_at: float = inf,
-        clock: Clock = SYSTEM_CLOCK,
-        listeners: tuple[Callable[[Any], object], ...] = (),
-        sender: Sender | None = None,
-    ) -> None:
-        self.fields = fields
-        self.deadline_at = deadline_at
-        self.clock = clock
-        self.listeners = listeners
-        self.sender = sender
-        self.most_attempts: float = inf
-        self.random: Callable[[], float] | None = None
-        self.asks_nothing = not (self.fields or self.has_deadline() or self.sends_once())
-        self.block: object = None
-        self.outer: CallContext | None = None
-        self.thread = 0
-        self.is_left = False
-        self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
+    fields: PolicyFields
+    deadline_at: float = inf
+    clock: Clock = SYSTEM_CLOCK
+    listeners: tuple[Callable[[Any], object], ...] = ()
+    sender: Sender | None = None
+    most_attempts: float = inf
+    random: Callable[[], float] | None = None
+    block: object = field(default=None, init=False)
+    outer: CallContext | None = field(default=None, init=False)
+    thread: int = field(default=0, init=False)
+    is_left: bool = field(default=False, init=False)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Nothing here affects a first attempt that succeeds."""
+        return not (self.fields or self.has_deadline() or self.sends_once())
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:
-        """Return the policy with the overridden fields; made once per block and policy."""
-        if not self.fields:
-            return policy
-        merged = self._merged
-        if merged is None or merged[0] is not policy:
-            merged = self._merged = (policy, replaced(policy, self.fields))
-        return merged[1]
+        """Return the policy with the overridden fields."""
+        return replaced(policy, self.fields) if self.fields else policy
 
     def deadline_on(self, clock: Clock, now: float) -> float:
         """The deadline as an instant of another clock, by the time left now."""
-        ends_at = self.deadline_at
-        if self.clock is not clock:
-            ends_at = converted(ends_at, self.clock, clock, now)
+        ends_at = converted(self.deadline_at, self.clock, clock, now)
         if self.sender is None:
             return ends_at
         return min(ends_at, self.sender.deadline_on(clock, now))
@@ -120,9 +109,8 @@ class CallContext:
     def joined(self, tests: CallContext) -> CallContext:
         """Return these rules with what a test sets for the whole process."""
         listeners = self.listeners + tests.listeners
-        joined = CallContext(self.fields, self.deadline_at, self.clock, listeners, self.sender)
-        joined.most_attempts, joined.random = tests.most_attempts, tests.random
-        return joined
+        most_attempts, random = tests.most_attempts, tests.random
+        return replace(self, listeners=listeners, most_attempts=most_attempts, random=random)
 
 
 def converted(instant: float, clock: Clock, onto: Clock, now: float) -> float:
