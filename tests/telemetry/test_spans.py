@@ -72,9 +72,9 @@ def test_a_call_that_failed_says_with_what(traces, spans):
     assert span.attributes["forbear.outcome"] == "failed_after_retry"
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
     assert span.events[-1].name == "forbear.refused"
-    told = {"forbear.reason": "attempts-exhausted", "forbear.attempt": 3}
+    told = {"forbear.reason": "attempts-exhausted", "forbear.attempts": 3}
     assert dict(span.events[-1].attributes) == told
-    told = {"forbear.reason": "retry-after-too-long", "forbear.attempt": 2}
+    told = {"forbear.reason": "retry-after-too-long", "forbear.attempts": 2}
     assert dict(other.events[-1].attributes) == {**told, "forbear.wanted_delay": 3600.0}
 
 

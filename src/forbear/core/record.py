@@ -161,27 +161,24 @@ def record_of(outcome: object) -> CallRecord | Any:
     """
     found = outcome
     for _ in range(CHAIN):
-        if found is None and outcome is not None:
-            break
         story = story_on(found)
         if story is not None:
             return record_from(story)
         if not isinstance(found, BaseException):
             return plain_record(found)
         response = getattr(found, "response", None)
-        found = response if response is not None else (found.__cause__ or found.__context__)
+        found = response if response is not None else found.__cause__ or found.__context__
+        if found is None:
+            break
     return None
 
 
 def story_on(thing: object) -> Story | None:
     """Find the story attached to a response or an exception."""
-    attached = noted_on(thing)
     raw = getattr(thing, "raw", thing)  # urllib3's response below one of requests
-    retries = getattr(raw, "retries", None)  # with forbear.urllib3.Retry inside urllib3
-    for found in (attached, *(getattr(one, RECORD, None) for one in (thing, raw, retries))):
-        if isinstance(found, Story):
-            return found
-    return None
+    places = thing, raw, getattr(raw, "retries", None)  # forbear.urllib3.Retry inside urllib3
+    attached = noted_on(thing), *(getattr(one, RECORD, None) for one in places)
+    return next((one for one in attached if isinstance(one, Story)), None)
 
 
 def noted_on(thing: object) -> object:
@@ -212,25 +209,21 @@ def plain_record(response: object) -> CallRecord | None:
 def was_sent_by_us(response: object, status: int) -> bool:
     """Does a response on which no story is noted lead to an object of forbear's?
 
-    The fast path writes nothing on a response. It leads to the adapter of requests, the Retry of
-    urllib3, or the body of httpx, which are marked. A response that was made with its body, as
-    mocks make it, may have passed a transport; it counts if it has a request.
+    The fast path writes as little on a response as it can. It leads to the adapter of requests, the
+    Retry of urllib3, or the body of httpx, which are marked. A response that was made with its
+    body, as mocks make it, may have passed a transport; it counts if it has a request.
     """
     raw, stream = getattr(response, "raw", response), getattr(response, "stream", None)
-    if noted_on(response) is SENT:
-        return True
-    for found in (response, getattr(response, "connection", None), getattr(raw, "retries", None)):
-        if getattr(found, SENDS, False) is True or hasattr(type(found), RECORD):
-            return True
-    if status >= 300:  # a transport would have noted its story
-        return False
-    for _ in range(CHAIN):  # a client of httpx wraps it
-        if getattr(stream, SENDS, False) is True:
-            return True
-        if hasattr(stream, "__iter__") and hasattr(stream, "__aiter__"):
-            return known(response, "request") is not None
+    places = [response, getattr(response, "connection", None), getattr(raw, "retries", None)]
+    for _ in range(CHAIN):  # a client of httpx wraps the body
+        places.append(stream)
         stream = getattr(stream, "_stream", None)
-    return False
+    if noted_on(response) is SENT or any(
+        getattr(one, SENDS, False) is True or hasattr(type(one), RECORD) for one in places
+    ):
+        return True
+    made = any(hasattr(one, "__iter__") and hasattr(one, "__aiter__") for one in places)
+    return made and status < 300 and known(response, "request") is not None
 
 
 def known(response: object, name: str) -> Any:

@@ -25,45 +25,13 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
 
 
-def retries_above(lines: Iterable[Line]) -> int:
-    """Return how often a request was sent before, by the highest count in it; 0: it is no retry."""
-    found = collect(lines, _COUNTED)
-    return max((COUNTERS[name](value) for name in found for value in found[name]), default=0)
-
-
-def outer_loop(lines: Iterable[Line]) -> tuple[str, str] | None:
-    """Return the header by which an SDK above announces a retry, and the SDK's off switch."""
-    found = collect(lines, _SWITCHED)
-    retried = (name for name in found if any(map(COUNTERS[name], found[name])))
-    return next(((name, SWITCHES[name]) for name in retried), None)
-
-
-def _count(value: str) -> int:
-    return int(value) if len(value) <= 9 and is_digits(value) else 0  # a long one takes seconds
-
-
-def _count_from_one(value: str) -> int:
-    return max(0, _count(value) - 1)
-
-
-def _count_of_aws(value: str) -> int:
-    parts = (part.partition("=") for part in value.split(";"))
-    counts = (number for name, _, number in parts if name.strip(OWS) == "attempt")
-    return _count_from_one(next(counts, "").strip(OWS))
-
-
-def _our_count(value: str) -> int:
-    number = _count(value)
-    return max(1, number - 1) if number else 0  # sent on retries only, so 1 is one too
-
-
-# header -> how many retries a value of it counts
+# header -> the number that its first attempt has, or would have
 COUNTERS = {
-    "x-envoy-attempt-count": _count_from_one,
-    "amz-sdk-request": _count_of_aws,
-    "x-stainless-retry-count": _count,
-    "grpc-previous-rpc-attempts": _count,
-    "retry-attempt": _our_count,
+    "x-envoy-attempt-count": 1,
+    "amz-sdk-request": 1,
+    "x-stainless-retry-count": 0,
+    "grpc-previous-rpc-attempts": 0,
+    "retry-attempt": 1,
 }
 # Loops that may be in this very process, with the switch of each.
 SWITCHES = {
@@ -72,3 +40,28 @@ SWITCHES = {
 }
 
 _COUNTED, _SWITCHED = Names(COUNTERS), Names(SWITCHES)
+
+
+def retries_above(lines: Iterable[Line]) -> int:
+    """Return how often a request was sent before, by the highest count in it; 0: it is no retry."""
+    found = collect(lines, _COUNTED)
+    return max((_retries(name, value) for name in found for value in found[name]), default=0)
+
+
+def outer_loop(lines: Iterable[Line]) -> tuple[str, str] | None:
+    """Return the header by which an SDK above announces a retry, and the SDK's off switch."""
+    found = collect(lines, _SWITCHED)
+    retried = (name for name in found if any(_retries(name, value) for value in found[name]))
+    return next(((name, SWITCHES[name]) for name in retried), None)
+
+
+def _retries(name: str, value: str) -> int:
+    """Return how many retries a header counts."""
+    if name == "amz-sdk-request":
+        parts = (part.partition("=") for part in value.split(";"))
+        counts = (number for word, _, number in parts if word.strip(OWS) == "attempt")
+        value = next(counts, "").strip(OWS)
+    number = int(value) if len(value) <= 9 and is_digits(value) else 0  # a long one takes seconds
+    # Sent on retries only, so 1 is one too.
+    least = 1 if name == "retry-attempt" and number else 0
+    return max(least, number - COUNTERS[name])

@@ -32,7 +32,6 @@ __all__ = ["METHODS", "METRICS", "MOST_HOSTS", "OTHER", "RETRY_REASONS", "STATES
 Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
 OTHER = "_OTHER"  # the value of a label for all values that have none of their own
 MOST_HOSTS = 100  # values of a label that names servers; all further ones are OTHER
-MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
 MOST_SUCCESSES = 4096  # kinds of calls whose series are cached; then the cache is cleared
 # The fields of events with the origin for a label that names a server.
 HOSTS = {"host": "origin", "from_endpoint": "origin", "to_endpoint": "to_origin"}
@@ -220,8 +219,7 @@ class Counting(Locked):
         self._hosts: dict[str, str] = {}  # origin: its label
         self._names: set[str] = set()  # the labels that servers have
         self._watched: WeakSet[EventLog] = WeakSet()
-        self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits once open
-        self._series: dict[tuple[str, tuple[str, ...]], Series] = {}
+        self._circuits: list[tuple[str, ...]] = []  # labels of those that were open once
         # By client, method, origin and status of a call that succeeds at once.
         self._successes: dict[tuple[str, str, str, int], list[Count]] = {}
         # The labels of each metric, in the order in which the values are given.
@@ -258,8 +256,6 @@ class Counting(Locked):
     def __call__(self, event: Event | CallEnded) -> None:
         for add, field in self._counts(event):
             add(getattr(event, field) if field else 1)
-        if event.name == "circuit_transition":
-            self._trip(event.client, event.origin)
 
     def _counts(self, event: Event | CallEnded) -> list[Count]:
         """Return the counters of an event."""
@@ -269,7 +265,7 @@ class Counting(Locked):
                 values = [self._label(event, label, metric) for label in self.labels[metric.name]]
                 known = tuple(value for value in values if value is not None)
                 if len(known) == len(values):
-                    found.append((self._of(metric.name, known), metric.field))
+                    found.append((self.series_of(metric.name, known), metric.field))
         return found
 
     def _label(self, event: object, label: str, metric: Metric) -> str | None:
@@ -281,52 +277,28 @@ class Counting(Locked):
             return OTHER
         return None if value is None else str(value)
 
-    def _of(self, name: str, values: tuple[str, ...]) -> Series:
-        """Return one series, cached: the exporters would check each label under a lock."""
-        series = self._series.get((name, values))
-        if series is None:
-            series = self._series[name, values] = self.series_of(name, values)
-        return series
-
-    # EventLog, read when metrics are collected.
+    # Gauges, read when metrics are collected.
 
     def readings(self) -> Iterator[Reading]:
         """Read all gauges now, and the counter that no event carries."""
         with self._lock:
             watched = list(self._watched)
         found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
-        circuits: dict[tuple[str, str], str] = {}
         gates = {(gauges.client, gauges.limits.gate) for gauges in watched}
         readings = [*map(readings_of, watched), *starmap(readings_of_gate, gates)]
         for name, values, value in chain.from_iterable(readings):
             found.setdefault((name, values), []).append(value)
-        for gauges in watched:
-            for limit in gauges.limits.listed:
-                states = getattr(limit, "circuit_states", no_states)
-                for origin, state in states(gauges.clock.monotonic()).items():
-                    whose = gauges.client, origin
-                    circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
-                    self._trip(*whose)
         for (name, values), numbers in found.items():
             yield name, values, READ_LATE[name](numbers)
-        yield from self._states(circuits)
-
-    def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:
-        with self._lock:
-            tripped = list(self._tripped)
-        worst: dict[tuple[str, ...], str] = {}
-        for client, origin in tripped:
+        states = dict.fromkeys(self._circuits, "closed")
+        for client, origin, state in chain.from_iterable(map(circuits_of, watched)):
             whose = client, *([self._host(origin)] if self._has_host else [])
-            state = circuits.get((client, origin), "closed")
-            worst[whose] = max(state, worst.get(whose, state))  # several may share the label OTHER
-        for whose, found in worst.items():
+            # Several may share a label: open comes before half_open, and that before closed.
+            states[whose] = max(state, states.get(whose, state))
+        self._circuits = [*states]
+        for whose, found_state in states.items():
             for state in STATES:
-                yield "forbear.circuit.state", (*whose, state), float(state == found)
-
-    def _trip(self, client: str, origin: str) -> None:
-        with self._lock:
-            if len(self._tripped) < MOST_TRIPPED:
-                self._tripped.add((client, origin))
+                yield "forbear.circuit.state", (*whose, state), float(state == found_state)
 
     def _host(self, origin: str) -> str:
         """The label of a server, OTHER once there are too many."""
@@ -339,10 +311,6 @@ class Counting(Locked):
                 self._names.add(host)
                 self._hosts[origin] = host
         return host
-
-
-def no_states(now: float) -> dict[str, str]:
-    return {}
 
 
 def readings_of(gauges: EventLog) -> Iterator[Reading]:
@@ -359,3 +327,12 @@ def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:
     if gate is not None:
         yield "forbear.held_calls", (client,), gate.held()
         yield "forbear.origin_healthy", (client,), float(gate.unhealthy() == 0)
+
+
+def circuits_of(gauges: EventLog) -> Iterator[tuple[str, str, str]]:
+    """Read the circuits of one transport that are not closed: client, origin, state."""
+    for limit in gauges.limits.listed:
+        states: Any = getattr(limit, "circuit_states", None)
+        if states is not None:
+            for origin, state in states(gauges.clock.monotonic()).items():
+                yield gauges.client, origin, state

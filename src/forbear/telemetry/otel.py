@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 try:
     from opentelemetry import context, metrics, trace
@@ -26,7 +26,7 @@ from ..engine.clock import SYSTEM_CLOCK
 from .ends import CallEnded
 from .events import RetryScheduled
 from .metrics import METRICS, READ_LATE, Counting
-from .rows import cause_of, host_of
+from .rows import TABLE, cause_of, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -189,38 +189,29 @@ class Spans:
         span.end()
 
 
-# What an event adds to the span of its call: the name of a span event, "" for the span itself, and
-# the attributes, by the fields; those without a value are left out.
+# Events of a span: the name of each, and the fields of the log record that are its attributes, but
+# for those without a value.
 ADDED = {
-    "retry_scheduled": (
-        "forbear.wait",
-        {"delay": "delay", "delay_source": "delay_source", "attempt": "attempt"},
-    ),
-    "released": ("forbear.released", {"cause": "cause", "held_for": "held"}),
-    "attempt_delayed": ("forbear.delayed", {"limit": "limit", "delay": "delay"}),
-    "gave_up": (
-        "forbear.refused",
-        {"reason": "reason", "attempt": "attempts", "wanted_delay": "refused_delay"},
-    ),
-    "hedged": ("", {"hedge": "outcome", "hedged_after": "after"}),
+    "retry_scheduled": ("forbear.wait", ("delay", "delay_source", "attempt")),
+    "released": ("forbear.released", ("cause", "held_for")),
+    "attempt_delayed": ("forbear.delayed", ("limit", "delay")),
+    "gave_up": ("forbear.refused", ("reason", "attempts", "wanted_delay")),
 }
 
 
-def add_event(span: Span, event: Event) -> None:
-    """Add to the span what ``ADDED`` says of an event, if anything."""
-    if event.name not in ADDED:
-        return
-    name, fields = ADDED[event.name]
-    values = {f"forbear.{key}": getattr(event, field) for key, field in fields.items()}
-    if event.name == "retry_scheduled":
-        values["error.type"] = cause_of(event)
-    if getattr(event, "outcome", None) == "refused":  # it was not sent
-        values["forbear.hedged_after"] = None
-    values = {key: value for key, value in values.items() if value is not None}
-    if name:
-        span.add_event(name, values)
-    else:
-        span.set_attributes(values)
+def add_event(span: Span, event: Any) -> None:
+    """Add an event of forbear's to the span of its call, if it says anything there."""
+    if event.name in ADDED:
+        name, wanted = ADDED[event.name]
+        fields: dict[str, Any] = TABLE[event.name].fields(event)
+        values = {f"forbear.{field}": fields[f"forbear.{field}"] for field in wanted}
+        if event.name == "retry_scheduled":
+            values["error.type"] = cause_of(event)
+        span.add_event(name, {key: value for key, value in values.items() if value is not None})
+    elif event.name == "hedged":
+        span.set_attribute("forbear.hedge", event.outcome)
+        if event.reason is None:
+            span.set_attribute("forbear.hedged_after", event.after)
 
 
 def around(elapsed: float) -> Context | None:

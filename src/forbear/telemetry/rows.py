@@ -49,12 +49,12 @@ class Row(NamedTuple):
         """The event's, for the log and for listeners."""
         return str(self.event._field_defaults["name"])
 
-    def text(self, event: events.AnyEvent) -> str:
+    def text(self, event: Any) -> str:
         """Return the log line of an event."""
         method = f"{event.method} " if hasattr(event, "method") else ""
         return f"{method}{event.origin}: {self.sentence(event)}"
 
-    def fields(self, event: events.AnyEvent) -> dict[str, object]:
+    def fields(self, event: Any) -> dict[str, object]:
         """Return what the log record of an event carries, by name: ``forbear.<field>``."""
         names = {"name": "event", "error": "error_type", **self.renamed}
         found = {names.get(name, name): value for name, value in event._asdict().items()}
