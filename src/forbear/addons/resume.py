@@ -25,7 +25,7 @@ from weakref import ref
 
 from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.fields import begins_events
-from ..core.headers.ranges import Part, Repeat, download_of
+from ..core.headers.ranges import Download, Part, Repeat, download_of
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from ..engine.calls import sent_request, with_story
 from ..engine.driver import discard
@@ -35,17 +35,17 @@ from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import NoReturn
 
     from ..core.call import Call
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
-    from ..core.headers.ranges import Download
     from ..engine.port import Port, Response
     from ..engine.reading import Source
     from ..telemetry.rows import Row
 
+    Head = tuple[int, Sequence[Line]]
     What = Download | Repeat | EventStream
 
 EARNED = 65_536  # bytes of a body that give an attempt back
@@ -61,10 +61,12 @@ def finish(
     ``request`` is the one that was sent; ``begin`` returns the call that got the response, which
     the fast path makes only for a body that breaks.
     """
+    head = port.head_of(response)
     is_download = port.settings.options["resume"] and port.is_resumable(request, response)
-    if not is_download and not begins_events(*port.head_of(response)):
+    if not is_download and not begins_events(*head):
         return response
-    body = Resumable(port, begin, request, response, is_download=is_download)
+    kept = bytearray() if is_download and port.keeps(request, response) else None
+    body = Resumable(port, begin, head, kept, is_download=is_download)
     made = port.surround(request, response, body.around)
     body.response_of = ref(made)
     return made
@@ -85,8 +87,8 @@ class Resumable:
     Args:
         port: Of the transport.
         begin: As of ``finish``.
-        request: As of ``finish``.
-        response: The response that the caller gets.
+        head: Status and header lines of the response that the caller gets.
+        kept: Takes all bytes that the caller has, of a small body; None: they are not kept.
         is_download: Whether it may be possible to request a part of it.
     """
 
@@ -100,29 +102,21 @@ class Resumable:
     _error: Any = None  # what broke the body last
     _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
     _ends_at: int | None = None  # raw bytes in all, once a part was requested
-    _kept: bytearray | None = None  # all bytes that the caller has, of a small body
     _events: WholeEvents | None = None  # lets only whole events through, and resumes their stream
     _is_quiet = False  # the body ended, and is to be requested again; else that end stands
     _expected_prefix = b""  # of these the bytes with which the body received now must begin
     is_closed = False  # by the caller, who does not want the rest: no more is requested
 
     def __init__(
-        self,
-        port: Any,
-        begin: Callable[[], Call],
-        request: object,
-        response: Any,
-        *,
+        self, port: Any, begin: Callable[[], Call], head: Head, kept: bytearray | None, *,
         is_download: bool,
-    ) -> None:
-        self._port, self._begin_call, self._is_download = port, begin, is_download
-        self._head = port.head_of(response)
-        if is_download and port.keeps(request, response):
-            self._kept = bytearray()
+    ) -> None:  # fmt: skip
+        self._port, self._begin_call, self._head = port, begin, head
+        self._kept, self._is_download = kept, is_download
         if port.settings.options.get("event_streams") is not None:
             from .event_streams import whole_events  # the option has loaded it
 
-            self._events = whole_events(port.settings, *self._head)
+            self._events = whole_events(port.settings, *head)
 
     def around(self, stream: Source) -> Source:
         self.stream = stream
@@ -135,7 +129,8 @@ class Resumable:
                 chunk = await self.stream.read()
                 if not chunk:
                     self._check_end()
-                    return self._left()
+                    # What came after the last whole event of a stream that is not resumed.
+                    return b"" if self._events is None else self._events.left()
             except Exception as error:
                 if not await self._resume(error):
                     self._error = None  # as in ``_refuse``
@@ -158,8 +153,8 @@ class Resumable:
         if self._events is not None:
             self._received += len(chunk)
             chunk = self._events.take(chunk)
-            if not chunk:
-                self._check_events(self._events)
+            if not chunk and self._events.fault:
+                self._refuse(self._port.stream_error(self._events.fault))
             return chunk
         seen, self._expected_prefix = (
             self._expected_prefix[: len(chunk)],
@@ -176,10 +171,6 @@ class Resumable:
                 self._kept = None
         return chunk_is_new
 
-    def _check_events(self, events: WholeEvents) -> None:
-        if events.fault:
-            self._refuse(self._port.stream_error(events.fault))
-
     def _check_end(self) -> None:
         """Raise if a body that has ended lacks something.
 
@@ -188,21 +179,17 @@ class Resumable:
         server has ended, the caller only sees that end.
         """
         self._is_quiet = False
-        events, is_short = self._events, bool(self._expected_prefix)
-        if events is not None:
-            self._check_events(events)
-        if self._ends_at is not None and self._received < self._ends_at:
-            is_short = True
-        if is_short and not self.is_closed:
-            raise self._error
+        events = self._events
+        if events is not None and events.fault:
+            self._refuse(self._port.stream_error(events.fault))
+        is_short = self._ends_at is not None and self._received < self._ends_at
         is_empty = not self._received and begins_events(*self._head)
-        if (is_empty or (events is not None and events.stream.is_resumed)) and not self.is_closed:
+        is_resumed = events is not None and events.stream.is_resumed
+        if (is_short or self._expected_prefix) and not self.is_closed:
+            raise self._error
+        if (is_empty or is_resumed) and not self.is_closed:
             self._is_quiet = True
             raise self._port.stream_error("the stream of events has ended")
-
-    def _left(self) -> bytes:
-        """Return what came after the last whole event of a stream that is not resumed."""
-        return b"" if self._events is None or self._events.stream.is_over else self._events.left()
 
     def _refuse(self, error: Exception) -> NoReturn:
         """End the call: what comes does not belong to what the caller has.
@@ -212,23 +199,19 @@ class Resumable:
         """
         self._error = None
         if self._call is not None:
-            self._fail(error, distrusts=True)
+            self._fail(error)
         try:
             raise error
         finally:
             del error
 
-    def _fail(self, error: Exception, *, distrusts: bool = False) -> None:
-        """The rest cannot be had: attach the story to the error that broke the body.
-
-        ``distrusts``: it belongs to another body, and the caller has the beginning of the first.
-        """
+    def _fail(self, error: Exception) -> None:
+        """The rest cannot be had: attach the story to the error that broke the body."""
         call: Call = self._call
-        if distrusts and call.stop is None:
+        if call.stop is None:  # it belongs to another body, and the caller has a part of the first
             call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
         kind, index = call.notes[Rest][:2]
-        was_asked = len(call.history) > index and call.history[index].delay is not None
-        if was_asked and kind == "resume":
+        if kind == "resume" and len(call.history) > index + 1:  # it was requested
             self._emit("failed")
         with_story(self._port, call, error)
 
@@ -254,18 +237,17 @@ class Resumable:
         if self._events is not None and self._received:
             stream = self._events.stream
             return stream if stream.is_resumed and not self._events.fault else None
-        found = self._what
-        if found is None and not self._received and begins_events(*self._head):
+        if not self._received and begins_events(*self._head):
             from ..core.event_streams import event_stream  # loaded with the first that breaks
 
-            found = event_stream(*self._head)
-        elif found is None and self._is_download:
-            found = download_of(request.method, *self._head)
-            if found is None and self._kept is not None:
-                found = Repeat(*self._head)
-        is_lost = type(found) is Repeat and self._kept is None
-        is_begun = found is not None and found.is_stream and self._received
-        return None if is_lost or is_begun else found
+            self._is_download = False  # the head of the response that follows is not known
+            return event_stream(*self._head)
+        if not self._is_download:
+            return None
+        if isinstance(self._what, Download):  # which knows more than the head
+            return self._what
+        found = download_of(request.method, *self._head)
+        return Repeat(*self._head) if found is None and self._kept is not None else found
 
     def _call_for_rest(self, old: Call, what: What, error: Exception) -> Call:
         """Begin a call for what is missing of a body, of which the attempt that broke is the first.
@@ -276,17 +258,27 @@ class Resumable:
         """
         received, new_bytes = self._received, self._received - self._requested_at
         self._requested_at = received
-        if type(what) is Repeat:
-            self._expected_prefix = bytes(self._kept or b"")
-        if what.is_stream:  # its events are the progress, however short they are
+        is_resumed, retry = True, None
+        if isinstance(what, (Download, Repeat)):
+            if isinstance(what, Repeat):
+                self._expected_prefix = bytes(self._kept or b"")
+            if isinstance(what, Repeat) or ANEW in old.notes:
+                new_bytes = 0
+            # An attempt comes back for each 64 KiB of a body, and never for less, whatever share of
+            # it that is: so requests ≤ ``max_attempts`` + bytes received / 64 KiB, on any server.
+            # One that sends little per connection, or fails between two parts, could else keep the
+            # call going for hours.
+            earned = received // EARNED - (received - new_bytes) // EARNED
+        else:  # events are the progress, however short they are
+            is_resumed, retry = what.is_resumed, what.retry
             new_bytes, what.has_new_id = int(what.has_new_id), False
-        elif type(what) is Repeat or ANEW in old.notes:
-            new_bytes = 0
+            earned = old.attempts if new_bytes else 0
 
         def fits(status: int, lines: Iterable[Line]) -> bool:
             return what.check_part(received, status, lines) is not Part.OTHER
 
-        call: Call = copy(old)
+        call = copy(old)
+        call.attempts = max(1, old.attempts - earned)
         call.notes = notes = old.notes.copy()
         # Its last attempt was accepted, unless the fast path left no note of it: now it has failed.
         call.history = history = old.history[:-1][-MOST_NOTES:]
@@ -295,25 +287,16 @@ class Resumable:
             notes[SENT_BEFORE] = notes.get(SENT_BEFORE, 0) + dropped
         call.stop = None
         notes[Rest] = Rest(
-            "resume" if what.is_resumed else "retry", len(history), what.is_resumed, new_bytes > 0,
+            "resume" if is_resumed else "retry", len(history), is_resumed, new_bytes > 0,
             self._is_quiet, fits, old.outgoing if old.rest is None else old.rest.whole,
         )  # fmt: skip
-        if what.is_resumed and call.request.streams:
+        if is_resumed and call.request.streams:
             self._leave_deadline(call)
         notes.pop(BODY_HINT, None)
-        if what.retry is not None and call.policy.hints == "obey":
-            notes[BODY_HINT] = Hint(what.retry, None, "retry")
+        if retry is not None and call.policy.hints == "obey":
+            notes[BODY_HINT] = Hint(retry, None, "retry")
         call.body_error = call.live = error
         request_rest(self._port, call, what.fields(received))
-        if not what.is_stream:
-            # An attempt comes back for each 64 KiB of a body, and never for less, whatever share of
-            # it that is: so requests ≤ ``max_attempts`` + bytes received / 64 KiB, on any server.
-            # One that sends little per connection, or fails between two parts, could else keep the
-            # call going for hours.
-            earned = received // EARNED - (received - new_bytes) // EARNED
-            call.attempts = max(1, call.attempts - earned)
-        elif new_bytes:
-            call.attempts = 1
         return call
 
     def _leave_deadline(self, call: Call) -> None:
@@ -375,7 +358,7 @@ class Resumable:
             raise Instead(call, response)
         if part is Part.OTHER or call.stop is not None:
             await discard(port, call, response)
-            self._fail(self._error, distrusts=True)
+            self._fail(self._error)
             return False
         if call.rest.kind == "resume":
             at = what.first + self._received

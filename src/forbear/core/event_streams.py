@@ -34,7 +34,6 @@ from .outcome import Failure, FailureKind, Hint, Judged, Phase
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Literal
 
     from .headers.fields import Line
 
@@ -86,7 +85,6 @@ class EventStream:
     )  # fmt: skip
     first = 0
     complete = None
-    is_stream: Literal[True] = True
 
     def __init__(self, media: str, coding: str) -> None:
         self.media, self.coding = media, coding
