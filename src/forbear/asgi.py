@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .addons.incoming import STOP, Answering, Middleware, with_mark
+from .addons.incoming import STOP, Answering, Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -73,8 +73,9 @@ class RetryContextMiddleware(Middleware["Application"]):
 
         async def mark_and_send(message: Message) -> None:
             kind = message["type"]
-            if kind in STARTS and self.marks(incoming, message["status"]):
-                lines = with_mark(list(message.get("headers", ())), STOP.encode(), b"false")
+            if kind in STARTS:
+                lines, mark = list(message.get("headers", ())), (STOP.encode(), b"false")
+                lines = self.marked(incoming, message["status"], lines, *mark)
                 message = {**message, "headers": lines}
             await send(message)
             if kind == "websocket.accept":

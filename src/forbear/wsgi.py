@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
-from .addons.incoming import STOP, TIMEOUTS, Answering, Middleware, with_mark
+from .addons.incoming import STOP, TIMEOUTS, Answering, Middleware
 from .engine.blocks import NOTHING
 from .engine.current import CURRENT, in_force
 from .engine.outer import COUNTERS
@@ -48,19 +48,28 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as PEP 3333 specifies."""
         incoming = self.incoming(lines_of(environ))
-        response = Response(self, incoming, start_response)
+        response = Response(incoming)
+
+        def start(
+            status: str, headers: list[tuple[str, str]], *exc_info: Any
+        ) -> Callable[[bytes], object]:
+            code = int(status[:3]) if status[:3].isdecimal() else 0
+            headers = self.marked(incoming, code, headers, STOP, "false")
+            return start_response(status, headers, *exc_info)
+
         try:
-            body = response.step(self.app, environ, response.start)
+            body = response.step(self.app, environ, start)
+            # While these are sent nothing of the application runs, and servers have quicker ways.
+            wrapper = environ.get("wsgi.file_wrapper")
+            ready = (list, tuple, wrapper) if isinstance(wrapper, type) else (list, tuple)
+            if isinstance(body, ready):
+                incoming.end()
+                return body
+            response.body, response.pieces = body, response.step(iter, body)
+            return response
         except BaseException:
             incoming.end()  # nothing is left that could be closed
             raise
-        # While these are sent nothing of the application runs, and servers have quicker ways.
-        wrapper = environ.get("wsgi.file_wrapper")
-        if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
-            incoming.end()
-            return body
-        response.body = body
-        return response
 
 
 class Response:
@@ -70,15 +79,11 @@ class Response:
     and another thread may fetch the next one.
     """
 
-    body: Iterable[bytes] = ()
-    _pieces: Iterator[bytes] | None = None
+    body: Iterable[bytes]
+    pieces: Iterator[bytes]
 
-    def __init__(
-        self, middleware: RetryContextMiddleware, incoming: Incoming, start_response: StartResponse
-    ) -> None:
-        self._middleware = middleware
+    def __init__(self, incoming: Incoming) -> None:
         self._incoming = incoming
-        self._start_response = start_response
         # What the application's last step left: a generator may be in a block of its own.
         self._left: CallContext | None = Answering(incoming).inside(
             in_force(CURRENT.get()) or NOTHING
@@ -93,25 +98,11 @@ class Response:
             self._left = CURRENT.get()
             CURRENT.set(around)
 
-    def start(
-        self, status: str, headers: list[tuple[str, str]], *exc_info: Any
-    ) -> Callable[[bytes], object]:
-        """The ``start_response`` that the application is given."""
-        code = status[:3] if status[:3].isdecimal() else "0"
-        if self._middleware.marks(self._incoming, int(code)):
-            headers = with_mark(headers, STOP, "false")
-        return self._start_response(status, headers, *exc_info)
-
     def __iter__(self) -> Response:
         return self
 
     def __next__(self) -> bytes:
-        return self.step(self._next)
-
-    def _next(self) -> bytes:
-        if self._pieces is None:
-            self._pieces = iter(self.body)
-        return next(self._pieces)
+        return self.step(self.pieces.__next__)
 
     def close(self) -> None:
         # PEP 3333: called in any case, after the last chunk or when the client has gone.

@@ -5,8 +5,10 @@ from math import inf
 import pytest
 
 from forbear import Reason
-from forbear.addons.incoming import ends_outer_loops, seconds_for, shrunk
+from forbear.addons.incoming import Incoming, seconds_for
+from forbear.asgi import RetryContextMiddleware
 from forbear.engine.outer import retries_above
+from forbear.testing import FakeClock
 
 
 @pytest.mark.parametrize(("name", "value", "retries"), [
@@ -59,12 +61,14 @@ def test_seconds_for(name, value, seconds):
         assert seconds_for([(name.encode(), value.encode())]) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("seconds", "margin", "left"), [
-    (1.0, 0.05, 0.95), (1.0, 0.0, 1.0), (0.1, 0.05, 0.05), (0.06, 0.05, 0.03),
-    (0.001, 1.0, 0.0005), (inf, 0.05, inf),
+@pytest.mark.parametrize(("milliseconds", "margin", "left"), [
+    ("1000", 0.05, 0.95), ("1000", 0.0, 1.0), ("100", 0.05, 0.05), ("60", 0.05, 0.03),
+    ("1", 1.0, 0.0005), ("0", 0.05, inf),
 ])  # fmt: skip
-def test_a_margin_is_kept_but_never_more_than_half(seconds, margin, left):
-    assert shrunk(seconds, margin) == pytest.approx(left)
+def test_a_margin_is_kept_but_never_more_than_half(milliseconds, margin, left):
+    middleware = RetryContextMiddleware(print, margin=margin, clock=FakeClock(monotonic=0.0))
+    incoming = middleware.incoming([("x-envoy-expected-rq-timeout-ms", milliseconds)])
+    assert incoming.deadline_at == pytest.approx(left)
 
 
 @pytest.mark.parametrize(("attempts", "reason", "ends"), [
@@ -77,4 +81,6 @@ def test_a_margin_is_kept_but_never_more_than_half(seconds, margin, left):
     (1, Reason.DEADLINE, False),
 ])  # fmt: skip
 def test_which_ends_concern_those_above(attempts, reason, ends):
-    assert ends_outer_loops(attempts, reason) is ends
+    incoming = Incoming(0, inf, FakeClock(), False)
+    incoming.note_end(attempts, reason)
+    assert incoming.gave_up is ends

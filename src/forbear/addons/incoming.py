@@ -15,6 +15,7 @@ A value that cannot be read is as if it were absent.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import Generic, TypeVar
 
@@ -40,6 +41,7 @@ USUAL_RESPONSE_TIME = 1.0
 EXPECTED = "x-envoy-expected-rq-timeout-ms"
 
 
+@dataclass(slots=True)
 class Incoming:
     """The request that is being answered: what it sets for calls made for it, what came of them.
 
@@ -55,24 +57,12 @@ class Incoming:
         gave_up: A call made for it gave up in a way that should stop the retries of its sender.
     """
 
-    __slots__ = (
-        "announces_deadline", "clock", "deadline_at", "gave_up", "has_own_deadline", "retries",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        retries: int,
-        deadline_at: float,
-        clock: Clock,
-        announces_deadline: bool,
-        has_own_deadline: bool = False,
-    ) -> None:
-        self.retries = retries
-        self.deadline_at = deadline_at
-        self.has_own_deadline = has_own_deadline
-        self.clock = clock
-        self.announces_deadline = announces_deadline
-        self.gave_up = False
+    retries: int
+    deadline_at: float
+    clock: Clock
+    announces_deadline: bool
+    has_own_deadline: bool = False
+    gave_up: bool = False
 
     def lines(self, left: float) -> list[tuple[str, str]]:
         """Return the header lines of an attempt for which so many seconds are left."""
@@ -98,8 +88,13 @@ class Incoming:
         return now - call.sent_at < min(*own, usual)
 
     def note_end(self, attempts: int, reason: Reason) -> None:
-        """A call made for it has ended without success, after so many attempts."""
-        if ends_outer_loops(attempts, reason):
+        """A call made for it has ended without success, after so many attempts.
+
+        The loops above us should not retry after it if we have retried ourselves, or must not for
+        the sake of the server. Not after a single attempt that only we may not retry: a key of the
+        caller's can make their request safe.
+        """
+        if attempts > 1 or reason in FOR_THE_SERVER:
             self.gave_up = True
 
     def end(self) -> None:
@@ -165,38 +160,28 @@ class Middleware(Generic[App]):
 
     def incoming(self, lines: list[tuple[bytes, bytes]] | list[tuple[str, str]]) -> Incoming:
         """Read the retry count and the deadline in the headers of a request."""
-        left, own = shrunk(seconds_for(lines), self._margin), self._deadline
-        return Incoming(
-            retries_above(lines),
-            self._clock.monotonic() + min(left, own),
-            self._clock,
-            self._announce_deadline,
-            has_own_deadline=own <= left,
-        )
+        left, own, clock = seconds_for(lines), self._deadline, self._clock
+        left -= min(self._margin, left / 2)
+        ends_at, retries = clock.monotonic() + min(left, own), retries_above(lines)
+        return Incoming(retries, ends_at, clock, self._announce_deadline, own <= left)
 
-    def marks(self, incoming: Incoming, status: int) -> bool:
-        """Is this the failed response to a request for which a call gave up?"""
-        if not self._stop_outer_retries or not incoming.gave_up:
-            return False
-        return status >= 500 or status in REPEATED
+    def marked(
+        self, incoming: Incoming, status: int, lines: list[tuple[T, T]], name: T, value: T
+    ) -> list[tuple[T, T]]:
+        """Return the header lines of a response, marked if it failed because a call gave up.
 
-
-def with_mark(lines: list[tuple[T, T]], name: T, value: T) -> list[tuple[T, T]]:
-    """Return the header lines of a response with the mark, unless the response has its own."""
-    if any(found.lower() == name for found, _ in lines):
-        return lines
-    return [*lines, (name, value)]
+        Not if it has a mark of its own.
+        """
+        is_failed = status >= 500 or status in REPEATED
+        if not (is_failed and incoming.gave_up and self._stop_outer_retries):
+            return lines
+        return lines if any(one.lower() == name for one, _ in lines) else [*lines, (name, value)]
 
 
 def seconds_for(lines: Iterable[Line]) -> float:
     """Return the seconds that a request's sender waits, the least that it names; else infinity."""
     found = collect(lines, _TIMED)
     return min((TIMEOUTS[name](value) for name in found for value in found[name]), default=inf)
-
-
-def shrunk(seconds: float, margin: float) -> float:
-    """Return the seconds left when ``margin`` is kept for the way back; never less than half."""
-    return seconds - min(margin, seconds / 2)
 
 
 def _grpc_timeout(value: str) -> float:
@@ -212,15 +197,6 @@ def _positive(digits: str, most: int, unit: float) -> float:
 TIMEOUTS = {EXPECTED: lambda value: _positive(value, 15, 1e-3), "grpc-timeout": _grpc_timeout}
 UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMED = Names(TIMEOUTS)
-
-
-def ends_outer_loops(attempts: int, reason: Reason) -> bool:
-    """Return whether the loops above us should not retry after a call has ended so.
-
-    Yes if we have retried ourselves, or must not for the sake of the server. Not after a single
-    attempt that only we may not retry: a key of the caller's can make their request safe.
-    """
-    return attempts > 1 or reason in FOR_THE_SERVER
 
 
 FOR_THE_SERVER = frozenset(
