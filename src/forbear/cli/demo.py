@@ -83,39 +83,40 @@ class Result:
 # A client of each library, as its users make it. Those of threads are called in threads.
 
 
+def in_threads(request: Callable[..., Any], body_name: str, **named: object) -> Send:
+    def send(method: str, url: str, headers: dict[str, str], body: Any) -> Awaitable[Any]:
+        given = {"headers": headers, body_name: body, **named}
+        return asyncio.to_thread(request, method, url, **given)
+
+    return send
+
+
 @asynccontextmanager
 async def pool_manager(urllib3: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
     with ours.RetryPoolManager(policy, timeout=TIMEOUT) as manager:
-        yield lambda method, url, headers, body: asyncio.to_thread(
-            manager.request, method, url, headers=headers, body=body
-        )
+        yield in_threads(manager.request, "body")
 
 
 @asynccontextmanager
 async def session(requests: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
-    with requests.Session() as client:
-        client.trust_env = False  # no proxy, no .netrc: this is loopback
-        client.mount("http://", ours.RetryAdapter(policy))
-        yield lambda method, url, headers, body: asyncio.to_thread(
-            client.request, method, url, headers=headers, data=body, timeout=TIMEOUT
-        )
+    with ours.mount(requests.Session(), policy) as client:
+        client.trust_env = False
+        yield in_threads(client.request, "data", timeout=TIMEOUT)
+
+
+# No proxy, no .netrc: this is loopback; and certificates take long to load.
+PLAIN: dict[str, Any] = {"timeout": TIMEOUT, "trust_env": False, "verify": False}
 
 
 @asynccontextmanager
 async def sync_client(httpx: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
-    inner = httpx.HTTPTransport(verify=False)  # certificates take long to load
-    transport = ours.RetryTransport(inner, policy=policy)
-    with httpx.Client(transport=transport, timeout=TIMEOUT) as client:
-        yield lambda method, url, headers, body: asyncio.to_thread(
-            client.request, method, url, headers=headers, content=body
-        )
+    with ours.wrap(httpx.Client(**PLAIN), policy) as client:
+        yield in_threads(client.request, "content")
 
 
 @asynccontextmanager
 async def async_client(httpx: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
-    inner = httpx.AsyncHTTPTransport(verify=False)
-    transport = ours.AsyncRetryTransport(inner, policy=policy)
-    async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+    async with ours.wrap(httpx.AsyncClient(**PLAIN), policy) as client:
         yield lambda method, url, headers, body: client.request(
             method, url, headers=headers, content=awaited(body)
         )
@@ -124,7 +125,6 @@ async def async_client(httpx: Any, ours: Any, policy: RetryPolicy) -> AsyncItera
 @asynccontextmanager
 async def aiohttp_session(aiohttp: Any, ours: Any, policy: RetryPolicy) -> AsyncIterator[Send]:
     timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT, sock_read=TIMEOUT)
-    retrying = ours.RetryMiddleware(policy)
 
     async def send(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
         sent = client.request(method, url, headers=headers, data=awaited(body))
@@ -132,7 +132,7 @@ async def aiohttp_session(aiohttp: Any, ours: Any, policy: RetryPolicy) -> Async
             await response.read()
             return response
 
-    async with aiohttp.ClientSession(timeout=timeout, middlewares=(retrying,)) as client:
+    async with ours.wrap(aiohttp.ClientSession(timeout=timeout), policy) as client:
         yield send
 
 

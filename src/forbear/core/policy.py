@@ -12,15 +12,14 @@ from collections.abc import Set as AbstractSet
 
 from .backoff import Backoff, Exponential
 from .checks import (
-    a_set,
     check_bool,
     check_choice,
     check_duration,
     check_number,
     check_positive_int,
+    check_set,
     frozen,
     set_fields,
-    shown,
     tool,
 )
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
@@ -35,6 +34,10 @@ DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # 0 to 0.05 s, then 0.5 to 1 s, 1 to 2 s, 2 to 4 s. The first is short, because most failures are
 # of one replica or one connection, and over at once.
 DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.05)
+KINDS = (
+    f"retryable FailureKind members ({', '.join(sorted(kind.name for kind in RETRYABLE_KINDS))})"
+)
+METHODS = "upper-case names such as 'GET'"
 DEFAULT_PATIENCE = 10.0  # seconds: a restart; a person waits no longer
 
 
@@ -133,14 +136,15 @@ class RetryPolicy:
         check_number("hint_spread", self.hint_spread, 0, "; 0.1 adds up to 10 %")
         check_choice("on_exhausted", self.on_exhausted, ("return", "raise"))
         unexecuted = status_set("unexecuted_statuses", self.unexecuted_statuses)
+        failures = check_set("failures", self.failures, "{FailureKind.REFUSED}", KINDS, is_kind)
         set_fields(
             self,
             statuses=status_set("statuses", self.statuses) | unexecuted,
             hinted_statuses=status_set("hinted_statuses", self.hinted_statuses),
             unexecuted_statuses=unexecuted,
             vendors=self.vendors and tool("headers.vendors").with_body_hints(self.vendors),
-            failures=kind_set(self.failures),
-            methods=method_set(self.methods),
+            failures=frozenset(map(FailureKind, failures)),
+            methods=check_set("methods", self.methods, "{'GET', 'PUT'}", METHODS, is_method),
         )
 
     def replace(self, **changes: Unpack[PolicyFields]) -> RetryPolicy:
@@ -284,30 +288,16 @@ FIELDS = tuple(one.name for one in dataclasses.fields(RetryPolicy))
 
 
 def status_set(name: str, value: object) -> frozenset[int]:
-    statuses = a_set(name, value, "{429, 503}")
-    for status in statuses:
-        if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
-            raise ValueError(f"{name} must hold whole numbers from 400 to 599, got {shown(status)}")
-    return statuses
+    return check_set(name, value, "{429, 503}", "whole numbers from 400 to 599", is_status)
 
 
-def kind_set(value: object) -> frozenset[FailureKind]:
-    kinds = a_set("failures", value, "{FailureKind.REFUSED}")
-    for kind in kinds:
-        if kind not in RETRYABLE_KINDS:
-            names = ", ".join(sorted(member.name for member in RETRYABLE_KINDS))
-            raise ValueError(
-                f"failures must hold retryable FailureKind members ({names}), got {shown(kind)}"
-            )
-    return frozenset(FailureKind(kind) for kind in kinds)
+def is_status(value: object) -> bool:
+    return isinstance(value, int) and 400 <= value <= 599
 
 
-def method_set(value: object) -> frozenset[str]:
-    methods = a_set("methods", value, "{'GET', 'PUT'}")
-    for method in methods:
-        is_upper = isinstance(method, str) and method.isascii() and method == method.upper()
-        if not method or not is_upper:
-            raise ValueError(
-                f"methods must hold upper-case names such as 'GET', got {shown(method)}"
-            )
-    return methods
+def is_method(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value == value.upper() != ""
+
+
+def is_kind(value: object) -> bool:
+    return value in RETRYABLE_KINDS
