@@ -21,7 +21,6 @@ from forbear.adapters.httpx import errors as httpx_errors
 from forbear.adapters.httpx import guard as httpx_guard
 from forbear.adapters.httpx import pools as httpx_pool
 from forbear.adapters.httpx import reading as httpx_reading
-from forbear.adapters.httpx import transport as httpx_transport
 from forbear.adapters.urllib3 import deadlines as urllib3_sockets
 from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.strategies import Phase
@@ -70,7 +69,6 @@ def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, flavour):
     """Without it they are left as they are."""
     transport = transport_of(name, flavour, retries=3)
     assert transport._pool._retries == 3
-    assert httpx_transport.take_over_retries(object(), "RetryTransport") == 0
 
 
 @library

@@ -288,12 +288,7 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise with_story(port, call, port.status_error(call, response, body))
-        if (
-            call.policy is not OFF
-            and call.stop is None
-            and call.rest is None
-            and call.prefetch_result is not WHOLE
-        ):
+        if call.policy is not OFF and call.stop is None and call.prefetch_result is not WHOLE:
             response = watched(port, sent_request(call), response, lambda: call)
         response = port.free_to_caller(call, response)
     if IN_FLIGHT in call.notes:

@@ -8,22 +8,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.outcome import FailureKind
-from ...engine.errors import EARLY, DeadlineCut
+from ...engine.errors import DeadlineCut
 from .request import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...engine.clock import Clock
+    from ...engine.outgoing import Outgoing
 
-NO_PHASES: frozenset[str] = frozenset()
-PHASE_OF = {
-    FailureKind.POOL: "pool",
-    FailureKind.CONNECT_TIMEOUT: "connect",
-    FailureKind.READ_TIMEOUT: "read",
-    FailureKind.WRITE_TIMEOUT: "write",
-}
+PHASES = ("pool", "connect", "read", "write")
+NONE: Mapping[str, float | None] = {}
 
 
 class Timeouts(dict[str, float | None]):
@@ -35,38 +30,33 @@ class Timeouts(dict[str, float | None]):
     """
 
     # No constructor of our own, since every call under a deadline makes one of these.
-    __slots__ = ("_replaced", "_shortened", "clock", "deadline_at", "trace")
+    __slots__ = ("_replaced", "clock", "deadline_at", "trace")
 
     clock: Clock
     deadline_at: float
     trace: Any  # the client's own
-    _shortened: frozenset[str]  # phases that the deadline has shortened
-    _replaced: Mapping[str, float | None] | None  # the client's own, if that is longer
+    _replaced: Mapping[str, float | None]  # the client's own, where that is longer
 
-    def begin(self, clock: Clock, deadline_at: float, trace: object) -> None:
-        self.clock = clock
-        self.deadline_at = deadline_at
-        self.trace = trace
-        self._shortened = NO_PHASES
-        self._replaced = None
-
-    def shorten(self, attempt_timeout: float) -> None:
-        """Let no phase last longer than that."""
-        self._replaced = dict.copy(self)
-        for phase in ("pool", "connect", "read", "write"):
-            own = dict.get(self, phase)
-            self[phase] = attempt_timeout if own is None else min(own, attempt_timeout)
+    def begin(self, clock: Clock, outgoing: Outgoing, extensions: dict[str, Any]) -> None:
+        """Take the place of the timeouts in the extensions of what is sent."""
+        self.clock, self.deadline_at = clock, outgoing.deadline_at
+        self.trace, self._replaced = extensions.get("trace"), NONE
+        extensions["timeout"] = self
+        if self.deadline_at != inf:
+            extensions["trace"] = self
+        longest = outgoing.policy.attempt_timeout
+        if longest is not None:  # no phase may last longer than that
+            self._replaced = dict.copy(self)
+            for phase in PHASES:
+                own = dict.get(self, phase)
+                self[phase] = longest if own is None else min(own, longest)
 
     def get(self, phase: str, default: Any = None) -> float | None:
         configured: float | None = dict.get(self, phase, default)
         if self.deadline_at == inf:
             return configured
-        left = max(self.deadline_at - self.clock.monotonic(), LEAST)
-        if configured is not None and configured <= left:
-            self._shortened -= {phase}
-            return configured
-        self._shortened |= {phase}
-        return left
+        left = max(self.left(), LEAST)
+        return left if configured is None else min(configured, left)
 
     def __getitem__(self, phase: str) -> float | None:
         return self.get(phase) if phase in self else super().__getitem__(phase)
@@ -74,14 +64,6 @@ class Timeouts(dict[str, float | None]):
     def copy(self) -> dict[str, float | None]:
         """Plain numbers, as they are now, for a library that copies the timeouts."""
         return {phase: self.get(phase) for phase in self}
-
-    def cut_short(self, kind: FailureKind, now: float) -> bool:
-        """Did this timeout fire because the deadline had shortened it?"""
-        if now < self.deadline_at - EARLY:
-            return False
-        if kind is FailureKind.TIMEOUT:
-            return bool(self._shortened)
-        return PHASE_OF.get(kind) in self._shortened
 
     def __call__(self, event: str, info: object) -> object:
         self.check_deadline(event)
@@ -95,16 +77,12 @@ class Timeouts(dict[str, float | None]):
     def left(self) -> float:
         return self.deadline_at - self.clock.monotonic()
 
-    def is_over(self) -> bool:
-        return self.left() <= EARLY
-
     def reopen(self, deadline_at: float = inf) -> None:
         """Give a body that the caller streams the client's own timeouts, bounded by
         ``forbear.deadline`` only.
         """
         self.deadline_at = deadline_at
-        if self._replaced is not None:
-            self.update(self._replaced)
+        self.update(self._replaced)
 
 
 class AsyncTimeouts(Timeouts):

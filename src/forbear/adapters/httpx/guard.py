@@ -6,7 +6,6 @@ consumed body empty. Loaded with the first body that is more than plain bytes.
 
 from __future__ import annotations
 
-from inspect import isasyncgen, isgenerator
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ConsumedBody
@@ -16,23 +15,15 @@ from .request import BODY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from types import ModuleType
 
     from httpx import Request
-
-    from ...engine.outgoing import Outgoing
 
 
 class Guard(Readings):
     """A request's body of either flavour behind a guard, which the hand-over leaves in extensions.
 
     The client may resend the body: after a redirect, or with credentials for a challenge.
-
-    Attributes:
-        was_sent: An earlier call has sent it.
     """
-
-    was_sent = False
 
     def __init__(self, stream: Any, buffer_limit: int) -> None:
         self._stream = stream
@@ -40,8 +31,6 @@ class Guard(Readings):
         source = getattr(stream, "_stream", None) if own else None
         self._file = source if is_file(source) else None
         self._start: int | None = None
-        # The client itself refuses to read a generator twice, with an error of its own.
-        self.generated = isgenerator(source) or isasyncgen(source)
         if self._file is not None:
             replayable = is_seekable(self._file)
         elif own and hasattr(stream, "fields"):
@@ -135,18 +124,4 @@ def known_guard(request: Request, body: object) -> Guard | None:
     if isinstance(body, Guard):  # of a forbear above us
         return body
     known: Guard | None = request.extensions.get(BODY)
-    if known is None or not known.covers(body):
-        return None
-    known.was_sent = True
-    return known
-
-
-def consumed(
-    module: ModuleType, outgoing: Outgoing | None, error: Exception, *, first: bool
-) -> Exception:
-    """The library's error for a body that would have been read a second time."""
-    assert outgoing is not None  # only a guard raises it
-    if outgoing.guard.was_sent and first and outgoing.guard.generated:
-        # An earlier call has read it: the error that the client raises without us.
-        return module.StreamConsumed()  # type: ignore[no-any-return]
-    return module.RemoteProtocolError(f"The request cannot be resent: {error}.")  # type: ignore[no-any-return]
+    return known if known is not None and known.covers(body) else None

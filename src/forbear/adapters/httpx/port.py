@@ -9,21 +9,21 @@ from __future__ import annotations
 from functools import cached_property, partial
 from importlib import import_module
 from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SETTING, Call
 from ...core.headers.fields import media_type
-from ...core.outcome import Failure, FailureKind
+from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...engine.bodies import innermost
 from ...engine.calls import call_after_first, call_of, cancelled, note_success, sent_request
 from ...engine.driver import close, read_part, watched
-from ...engine.errors import ConsumedBody, DeadlineCut
+from ...engine.errors import EARLY, ConsumedBody, DeadlineCut
 from ...engine.loop import run
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
-from .bodies import Replaced, Shown
 from .errors import classify, is_inside, own_error
-from .reading import LENGTH, LiveBody
+from .reading import LENGTH, LiveBody, Replaced, Shown
 from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     Facts = tuple[Request, Outgoing | None, float, CallContext | None]
 
 
+BUSY = SimpleNamespace(quiet=False)
 STREAMS = "SyncByteStream", "AsyncByteStream"
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
-NAMES_OF_BODY = ("Content-Length", "Content-Encoding", "Transfer-Encoding")
 
 
 class HttpxPort:
@@ -77,8 +77,8 @@ class HttpxPort:
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
         self.special, self.is_plain = settings.special, settings.is_plain
-        self.shared = settings.limits.shared
-        self.asks = settings.asks
+        # An add-on that is asked about each attempt is asked by a call.
+        self.shared = BUSY if settings.asks else settings.limits.shared
         self.clock = settings.clock
         self.library = library
         self.inner = inner
@@ -115,14 +115,11 @@ class HttpxPort:
             The library's DeadlineExceeded: nothing is sent.
         """
         given, body = request.extensions, request.stream
-        setting = hop = None
-        if SETTING in given:
-            setting, hop = given[SETTING], given.get(HOP)
-            if hop is not None:
-                from .redirects import Hop
+        setting, hop = given.get(SETTING), None
+        if HOP in given:
+            from .redirects import hop_before
 
-                if not isinstance(hop, Hop) or not hop.continues_in(request):
-                    hop = None
+            hop = hop_before(request)
         if type(body) is self.byte_stream:
             body = None  # type: ignore[assignment]
         elif not isinstance(request, self.library.module.Request):
@@ -146,14 +143,9 @@ class HttpxPort:
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline, in a copy."""
         outgoing.request = outgoing.pristine = self.copied(outgoing.pristine)
-        extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
-        timeouts = self.timeouts(extensions.get("timeout") or ())
-        outgoing.timeouts = extensions["timeout"] = timeouts
-        timeouts.begin(self.clock, deadline_at, extensions.get("trace"))
-        if outgoing.policy.attempt_timeout is not None:
-            timeouts.shorten(outgoing.policy.attempt_timeout)
-        if deadline_at != inf:
-            extensions["trace"] = timeouts
+        extensions = outgoing.pristine.extensions
+        outgoing.timeouts = self.timeouts(extensions.get("timeout") or ())
+        outgoing.timeouts.begin(self.clock, outgoing, extensions)
 
     def view_of(self, source: Request) -> HttpxRequest:
         """Return the view of a request from which a decision reads."""
@@ -196,9 +188,7 @@ class HttpxPort:
         """Nothing: a body was written before its response came."""
 
     def consumed(self, call: Call, error: Exception) -> Exception:
-        from .guard import consumed  # a guard has raised it
-
-        return consumed(self.library.module, call.outgoing, error, first=not call.history)
+        return self.stream_error(f"The request cannot be resent: {error}.")
 
     async def received(self, call: Call, response: Response) -> Response:
         sent = sent_request(call)
@@ -247,27 +237,27 @@ class HttpxPort:
                 length = int(value) if value.isdigit() and len(value) < 19 else UNKNOWN
         return length
 
-    async def go_on(self, held: list[Any], facts: Facts) -> Any:
+    async def go_on(self, held: list[Any], *facts: *Facts) -> Any:
         """Go on with a call whose first attempt was sent before there was a call.
 
         ``held`` has its outcome. Then it has the call, and what that returns.
         """
-        request, outgoing = facts[:2]
+        (request, outgoing, started_at, _), settings = facts, self.settings
         prefetch: PrefetchResult = None
-        try:
-            if not isinstance(held[0], Exception):
-                sent, policy = request, self.settings.policy
+        if not isinstance(held[0], Exception):
+            sent, policy = request, settings.policy
+            if outgoing is not None:
+                sent, policy = outgoing.request, outgoing.policy
+            prefetch = await self.prefetched(sent, held[0], policy)
+            if held[0].status_code < 300 and not isinstance(prefetch, Exception):
+                begin = partial(call_after_first, self, *facts)
+                if policy is not OFF:
+                    watched(self, sent, held[0], begin)
                 if outgoing is not None:
-                    sent, policy = outgoing.request, outgoing.policy
-                prefetch = await self.prefetched(sent, held[0], policy)
-                if held[0].status_code < 300 and not isinstance(prefetch, Exception):
-                    self.accept_first(held[0], facts, sent, policy)
-                    return held[0]
-        except Exception as error:
-            held[0] = error
-        except BaseException:
-            cancelled(self.settings, call_of(self, *facts))
-            raise
+                    self.reopen(outgoing, held[0], begin)
+                origin, status = origin_of_url(request.url), held[0].status_code
+                note_success(settings, request.method, origin, status, started_at)
+                return held[0]
         call = call_after_first(self, *facts)
         if isinstance(held[0], ConsumedBody):
             held[0] = self.consumed(call, held[0])
@@ -276,25 +266,12 @@ class HttpxPort:
         call.live, held[0] = held[0], call
         return await run(call, self, held)
 
-    async def let_go(self, outcome: Any, held: list[Any]) -> None:
-        """Close what the caller does not get."""
-        for one in (outcome, *held):
+    async def let_go(self, held: list[Any], *facts: *Facts) -> None:
+        """Close what the caller of an interrupted call does not get."""
+        for one in held:
             await self.close_unused(one.live if isinstance(one, Call) else one)
-
-    def accept_first(
-        self, response: Response, facts: Facts, sent: Request, policy: RetryPolicy
-    ) -> None:
-        """End a call whose first response is below 300."""
-        request, outgoing, started_at, _ = facts
-        begin = partial(call_after_first, self, *facts)
-        if policy is not OFF:
-            watched(self, sent, response, begin)
-        if outgoing is not None:
-            self.reopen(outgoing, response, begin)
-        settings = self.settings
-        if not (settings.is_plain and settings.limits.shared.quiet):
-            origin, status = origin_of_url(request.url), response.status_code
-            note_success(settings, request.method, origin, status, started_at)
+        if not isinstance(held[0], Call):
+            cancelled(self.settings, call_of(self, *facts))
 
     # After each attempt.
 
@@ -329,8 +306,8 @@ class HttpxPort:
         return failure
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        timeouts = None if call.outgoing is None else call.outgoing.timeouts
-        return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+        is_over = self.clock.monotonic() >= call.deadline_at - EARLY
+        return is_over and failure.kind in TIMEOUT_KINDS
 
     def is_reused(self, call: Call, error: Exception) -> bool:
         from .pools import is_reused  # loaded with the first connection that breaks
@@ -366,7 +343,7 @@ class HttpxPort:
     def shown(self, response: Response, request: Request, source: Source) -> Response:
         copy: Any = object.__new__(self.library.made(Shown, "Response"))
         copy.__dict__ = vars(response).copy()  # in half the time of an update
-        copy.stream, copy.request = self.library.made(Replaced, "ByteStream")(source), request
+        copy.stream, copy.request = self.replaced(source), request
         return copy  # type: ignore[no-any-return]
 
     def surround(
@@ -394,8 +371,6 @@ class HttpxPort:
 
     def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
         response.stream = self.byte_stream(b"".join(pieces or ()))
-        for name in NAMES_OF_BODY if pieces is None else ():
-            response.headers.pop(name, None)
         return response
 
     def is_quick(self, call: Call, response: Response) -> bool:

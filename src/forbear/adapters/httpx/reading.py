@@ -14,8 +14,10 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ...core.call import SENT, SETTING
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import EARLY, DeadlineCut
+from ...engine.loop import drive
 from ...engine.reading import BODILESS, is_readable
 from .errors import own_error
 from .request import LEAST
@@ -23,33 +25,34 @@ from .request import LEAST
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Self
 
     from httpx import Request, Response
 
     from ...engine.port import Port
+    from ...engine.reading import Source
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
-
-
 LENGTH = b"content-length"
 EMPTY = -1  # no number of bytes
 
 
 def has_arrived(response: Response, line: int) -> bool:
-    """Has all of a body come with its head? Then it cannot break, and it stays where it is.
+    """Has all of a good body come with its head? Then it cannot break, and it stays where it is.
 
     Every call that succeeds at once asks this. A server declares the length in the same ``line`` of
     each head, so only that is read.
     """
     try:
         _, name, value = response.headers._list[line]
-        if name != LENGTH:
-            return False
-        # Its public view is a copy. An empty body may be a stream of events that ended too early.
-        unread = parser_of(response.stream)._receive_buffer._data
-        return len(unread) == (int(value) or EMPTY)
+        unread = parser_of(response.stream)._receive_buffer._data  # its public view is a copy
+        # An empty body may be a stream of events that ended too early.
+        if name == LENGTH and len(unread) == (int(value) or EMPTY):
+            response.extensions[SETTING] = SENT
+            return True
     except (AttributeError, IndexError, ValueError):
-        return False
+        pass
+    return False
 
 
 def parser_of(stream: Any) -> Any:
@@ -193,3 +196,49 @@ class SyncLive(LiveBody):
         if not self._is_closed:  # httpx2 closes its iterator, and then the stream
             self._stream.close()
             self._is_closed = True
+
+
+class Replaced:
+    """The body of a response of either flavour that the caller reads from a source.
+
+    No generator: trio complains of unfinished ones.
+    """
+
+    _forbear_sends = True
+
+    def __init__(self, source: Source) -> None:
+        self.stream = source
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = drive(self.stream.read())
+        if not piece:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        drive(self.stream.close())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self.stream.read()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        await self.stream.close()
+
+
+class Shown:
+    """The part of a copy of a response that is not the library's: its body is read when wanted."""
+
+    read: Callable[[], bytes]
+
+    @property
+    def content(self) -> bytes:
+        return self.read()

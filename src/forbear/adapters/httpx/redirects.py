@@ -36,6 +36,12 @@ class Hop(outgoing.Hop):
         return bool(request.url.copy_with(fragment=None) == self.target.copy_with(fragment=None))
 
 
+def hop_before(request: httpx.Request) -> Hop | None:
+    """What the hop before this request has left; None: it is no further hop."""
+    hop = request.extensions[HOP]
+    return hop if isinstance(hop, Hop) and hop.continues_in(request) else None
+
+
 def mark_redirect(call: Call, response: httpx.Response) -> None:
     """Let the next hop of a redirect know what this one has used."""
     original = call.request.original

@@ -69,12 +69,8 @@ class AsyncHttpxPort(HttpxPort):
             await super().close_idle(call)
 
     async def transmit(self, call: Call, request: Request) -> Response:
-        response: Response
-        if call.deadline_at == inf:
-            response = call.live = await self.inner.handle_async_request(request)
-        else:
-            seconds = call.deadline_at - call.sent_at
-            response = call.live = await self.send_within(seconds, request)
+        seconds = call.deadline_at - call.sent_at
+        response = call.live = await self.send_within(seconds, request)
         return response
 
     async def send_within(self, seconds: float, request: Request) -> Response:
@@ -83,6 +79,8 @@ class AsyncHttpxPort(HttpxPort):
         Raises:
             DeadlineCut: The deadline is over, and the library has not noticed.
         """
+        if seconds == inf:
+            return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
         with cut_after(seconds + BACKSTOP):
             return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
         from .pools import close_lost

@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import os
-from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SENT, SETTING
-from ...engine.calls import call_of, cancelled
+from ...core.call import SETTING
+from ...engine.calls import call_of
 from ...engine.current import CURRENT
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from .tasks import AsyncHttpxPort
 
-LOWER = ("http_proxy", "https_proxy", "all_proxy")
-PROXIES = (*LOWER, *map(str.upper, LOWER))
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 current = CURRENT.get
 
 
@@ -49,19 +47,6 @@ class SyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):
             response.stream.close()  # type: ignore[union-attr]
-
-
-def take_over_retries(inner: object, wrapper: str) -> int:
-    """Switch off the connect retries of the library's own pool, since two loops would multiply."""
-    pool: Any = getattr(inner, "_pool", None)
-    retries = getattr(pool, "_retries", 0)
-    if not isinstance(retries, int) or retries < 1:
-        return 0
-    pool._retries = 0
-    from .messages import warn_of_retries
-
-    warn_of_retries(inner, retries, wrapper)
-    return retries
 
 
 class Retrying:
@@ -93,11 +78,11 @@ class Retrying:
         library, wrapper, is_async = self._library, type(self).__name__, bool(self._prefix)
         is_default = inner is None
         if is_default:
-            lost = next((name for name in PROXIES if os.environ.get(name)), None)
-            if lost is not None:
+            lost = [name for name, value in os.environ.items() if value and name.lower() in PROXIES]
+            if lost:
                 from .messages import warn_of_lost_proxy
 
-                warn_of_lost_proxy(lost, library.name)
+                warn_of_lost_proxy(lost[0], library.name)
             inner = getattr(library.module, f"{self._prefix}HTTPTransport")()
         roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
         is_of_other = library.name not in roots and not roots.isdisjoint(("httpx", "httpx2"))
@@ -110,7 +95,13 @@ class Retrying:
             wrapper, policy, options, awaits=is_async, layered=is_async, prefetch=PREFETCH
         )
         self.inner: Any = inner
-        self.inner_retries = take_over_retries(inner, wrapper)
+        pool: Any = getattr(inner, "_pool", None)
+        self.inner_retries = getattr(pool, "_retries", 0)
+        if self.inner_retries:  # two loops would multiply
+            from .messages import warn_of_retries
+
+            warn_of_retries(inner, self.inner_retries, wrapper)
+            pool._retries = 0
         self.policy, self.limits = settings.policy, settings.limits
         made: type[HttpxPort] = SyncHttpxPort
         if is_async:
@@ -139,38 +130,36 @@ class SyncRetrying:
         if (
             port.special
             or (context is not None and not context.asks_nothing)
-            or "forbear" in request.extensions
+            or SETTING in request.extensions
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-            if port.asks:
-                return drive_call(call_of(port, request, outgoing, started_at, context), port)
         if not port.shared.quiet:
             return drive_call(call_of(port, request, outgoing, started_at, context), port)
-        outcome: Any = None
-        held: list[Any] = []
+        held: list[Any] = [None]
+        response: Any
         try:
             try:
-                outcome = self.inner.handle_request(
+                held[0] = response = self.inner.handle_request(
                     request if outgoing is None else outgoing.request
                 )
-                if outcome.status_code < 300:
-                    if not port.prefetches:
-                        if outgoing is None and port.is_plain and port.shared.quiet:
-                            return outcome
-                    elif has_arrived(outcome, port.length_line):
-                        outcome.extensions[SETTING] = SENT
-                        if port.is_plain and port.shared.quiet:
-                            return outcome  # no read is left that a deadline could bound
+                if (
+                    response.status_code < 300
+                    and (
+                        has_arrived(response, port.length_line)
+                        if port.prefetches
+                        else outgoing is None
+                    )
+                    and port.is_plain
+                    and port.shared.quiet
+                ):
+                    return response  # no read is left that a deadline could bound
             except Exception as error:
-                outcome = error
-            held.append(outcome)
-            outcome = None  # it would keep a failed response alive for as long as the call waits
-            return drive(port.go_on(held, (request, outgoing, started_at, context)))
+                held[0] = error
+            response = None  # it would keep a failed one alive for as long as the call waits
+            return drive(port.go_on(held, request, outgoing, started_at, context))
         except BaseException:
-            drive(port.let_go(outcome, held))
-            if not held:
-                cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
+            drive(port.let_go(held, request, outgoing, started_at, context))
             raise
 
     def close(self) -> None:
@@ -205,41 +194,39 @@ class AsyncRetrying:
         if (
             port.special
             or (context is not None and not context.asks_nothing)
-            or "forbear" in request.extensions
+            or SETTING in request.extensions
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, context)
-            if port.asks:
-                return await run(call_of(port, request, outgoing, started_at, context), port)
         if not port.shared.quiet:
             return await run(call_of(port, request, outgoing, started_at, context), port)
-        outcome: Any = None
-        held: list[Any] = []
+        held: list[Any] = [None]
+        response: Any
         try:
             try:
-                sent = request if outgoing is None else outgoing.request
-                if outgoing is None or outgoing.deadline_at == inf:
-                    outcome = await self.inner.handle_async_request(sent)
+                if outgoing is None:
+                    held[0] = response = await self.inner.handle_async_request(request)
                 else:
-                    seconds = outgoing.deadline_at - started_at
-                    outcome = await port.send_within(seconds, sent)
-                if outcome.status_code < 300:
-                    if not port.prefetches:
-                        if outgoing is None and port.is_plain and port.shared.quiet:
-                            return outcome
-                    elif has_arrived(outcome, port.length_line):
-                        outcome.extensions[SETTING] = SENT
-                        if port.is_plain and port.shared.quiet:
-                            return outcome  # no read is left that a deadline could bound
+                    held[0] = response = await port.send_within(
+                        outgoing.deadline_at - started_at, outgoing.request
+                    )
+                if (
+                    response.status_code < 300
+                    and (
+                        has_arrived(response, port.length_line)
+                        if port.prefetches
+                        else outgoing is None
+                    )
+                    and port.is_plain
+                    and port.shared.quiet
+                ):
+                    return response  # no read is left that a deadline could bound
             except Exception as error:
-                outcome = error
-            held.append(outcome)
-            outcome = None  # it would keep a failed response alive for as long as the call waits
-            return await port.go_on(held, (request, outgoing, started_at, context))
+                held[0] = error
+            response = None  # it would keep a failed one alive for as long as the call waits
+            return await port.go_on(held, request, outgoing, started_at, context)
         except BaseException:
-            await port.let_go(outcome, held)
-            if not held:
-                cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
+            await port.let_go(held, request, outgoing, started_at, context)
             raise
 
     async def aclose(self) -> None:
