@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forbear.core.headers.hints import joined
-from forbear.core.headers.vendors import LONGEST_BODY, VENDORS, VENDORS_WITH_BODY_HINTS, vendor_hint
+from forbear.core.headers.vendors import VENDORS, VENDORS_WITH_BODY_HINTS, vendor_hint
 from forbear.core.outcome import NO_HINT, Hint
 
 JSON = "application/json"
@@ -65,13 +65,9 @@ def test_the_longest_delay_counts_unless_a_quota_of_a_day_is_used_up(details, hi
 @pytest.mark.parametrize(("delay", "seconds"), [
     ("17s", 17.0), ("0.5s", 0.5), ("3.000000001s", 3.000000001), ("45.837906927s", 45.837906927),
     ("0s", 0.0), ("315576000000s", 2147483648.0), ("9" * 5000 + "s", 2147483648.0),
-    ({"seconds": "17", "nanos": 0}, 17.0), ({"seconds": 17}, 17.0),
-    ({"nanos": 500_000_000}, 0.5), ({"seconds": 3, "nanos": 1}, 3.000000001),
     *((malformed, None) for malformed in (
         "-3s", "+3s", "1e999s", "NaNs", "Infinitys", "17", "s", "", ".5s", "1_000s", " 17s", "17s ",
-        "17ms", "1m", "١٧s", 17, 17.0, True, None, [], ["17s"],
-        {"seconds": "-3"}, {"seconds": True}, {"seconds": 1.5}, {"seconds": None},
-        {"nanos": 1_000_000_000}, {"nanos": -1}, {"seconds": 1, "nanos": "x"})),
+        "17ms", "1m", "١٧s", 17, 17.0, True, None, [], ["17s"], {"seconds": "17"})),
 ], ids=lambda value: repr(value)[:40])  # fmt: skip
 def test_a_duration_is_read_as_protobuf_writes_it(delay: object, seconds: float | None) -> None:
     expected = None if seconds is None else after(seconds)
@@ -100,21 +96,12 @@ def test_only_json_of_errors_is_read(kind: str | None, is_read: bool) -> None:
     assert read == ([400, 503] if is_read else [])
 
 
-def test_a_body_of_up_to_64_kib_is_read() -> None:
-    body = json.dumps(OPENAI_QUOTA).encode()
-    assert LONGEST_BODY == 65_536
-    assert said(body.ljust(65_536)) == NO
-    assert said(body.ljust(65_537)) is None
-
-
 GOOD = json.dumps(OPENAI_QUOTA)
 MALFORMED = {
     "empty": b"", "cut": GOOD[:-1].encode(), "two values": (GOOD * 2).encode(),
     "utf-16": GOOD.encode("utf-16"), "latin-1": GOOD.replace("quota,", "quotä").encode("latin-1"),
-    "brackets without end": b"[" * LONGEST_BODY,
+    "brackets without end": b"[" * 65_536,
     "deep": b'{"error":' * 6000 + b"1" + b"}" * 6000,
-    "NaN": GOOD.replace("null", "NaN").encode(),
-    "Infinity": GOOD.replace("null", "-Infinity").encode(),
     "no object": b'"insufficient_quota"', "no error": b'{"type": "insufficient_quota"}',
     "error is text": b'{"error": "insufficient_quota"}', "an empty array": b"[]",
     "an array in an array": f"[[{GOOD}]]".encode(),
@@ -130,7 +117,7 @@ def test_reading_takes_no_longer_than_the_body_is() -> None:
     """The worst bodies of 64 KiB take some milliseconds, not seconds."""
     begun = time.thread_time()
     for start in (b"[", b'{"error":', b"9", b'"'):
-        said((start * LONGEST_BODY)[:LONGEST_BODY])
+        said((start * 65_536)[:65_536])
     said(google(info("9" * 60_000 + "s")))
     assert time.thread_time() - begun < 10.0
 

@@ -79,10 +79,6 @@ class EventStream:
         is_over: The server has said that nothing follows.
     """
 
-    __slots__ = (
-        "_ids", "_known", "coding", "has_new_id", "is_coded", "is_over", "last_id", "media",
-        "retry",
-    )  # fmt: skip
     first = 0
     complete = None
 

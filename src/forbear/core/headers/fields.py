@@ -27,18 +27,8 @@ _DIGITS = "0123456789"
 _LONGEST = 30
 
 
-class Names:
-    """Lower-case header names, for either type that a library may hand over.
-
-    Two dicts, because a look-up of text among bytes is a BytesWarning under ``python -bb``.
-    """
-
-    __slots__ = ("lengths", "raw_bytes", "text")
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.text = {name: name for name in names}
-        self.raw_bytes = {name.encode(): name for name in self.text}
-        self.lengths = frozenset(map(len, self.text))
+# Lower-case header names.
+Names = frozenset[str]
 
 
 def as_text(part: object) -> str:
@@ -48,17 +38,12 @@ def as_text(part: object) -> str:
 
 def collect(lines: Iterable[Line], names: Names) -> Found:
     """Return the trimmed values of the lines called one of ``names``, in wire order, by name."""
-    text, raw_bytes, lengths = names.text, names.raw_bytes, names.lengths
     found: Found = {}
     for name, value in lines:
-        if len(name) not in lengths:  # most lines end here
-            continue
-        known = raw_bytes.get(name.lower()) if isinstance(name, bytes) else text.get(name.lower())
+        known = as_text(name).lower()
         # The Kelvin sign lowers to "k", and is no letter of a header name.
-        if known is None or not name.isascii():
-            continue
-        shown = value.decode("latin-1") if isinstance(value, bytes) else value
-        found.setdefault(known, []).append(shown.strip(OWS))
+        if known in names and name.isascii():
+            found.setdefault(known, []).append(as_text(value).strip(OWS))
     return found
 
 

@@ -14,6 +14,8 @@ does, are read in quota.py.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..outcome import NO_HINT, Hint
 from .fields import FOREVER, OWS, Clock, Names, collect, is_digits, members, number
 
@@ -120,26 +122,17 @@ def _pushback(text: str, _: Clock) -> float | None:
 
 def _retry_after(text: str, clock: Clock) -> float | None:
     """The longest of the members, so that each of the server's requests to wait is kept."""
-    longest = number(text)
-    if longest is not None:  # nearly always there is one number and no more
-        return longest
+    plain = number(text)
+    if plain is not None:  # nearly always there is one number and no more
+        return plain
     from .dates import parse_http_date  # loaded with the first that is no number
 
     parts = text.split(",")
-    at = 0
-    while at < len(parts):
-        delay = number(parts[at].strip(OWS))
-        used = 1
-        if delay is None:
-            for used in (2, 1):  # an HTTP-date may hold one of the commas that made the parts
-                date = parse_http_date(",".join(parts[at : at + used]).strip(OWS), now=clock.utc())
-                if date is not None:
-                    delay = date - clock.utc()
-                    break
-        if delay is not None and (longest is None or delay > longest):
-            longest = delay
-        at += used
-    return longest
+    delays = [number(part.strip(OWS)) for part in parts]
+    for part in (*parts, *map(",".join, pairwise(parts))):  # an HTTP-date may hold a comma
+        date = parse_http_date(part.strip(OWS), now=clock.utc())
+        delays.append(None if date is None else date - clock.utc())
+    return max((delay for delay in delays if delay is not None), default=None)
 
 
 def _advice(fields: Found, clock: Clock) -> bool | None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-LONGEST_BODY = 65_536  # bytes; a longer body is none of the errors described here
-
 NO = Hint(None, False, None)
 
 
@@ -34,8 +32,8 @@ def vendor_hint(
 ) -> Hint | None:
     """Return what the body of a response says about when, and whether, to retry.
 
-    None if the body is not JSON, is longer than ``LONGEST_BODY``, is malformed, or says nothing
-    that one of these vendors has documented.
+    None if the body is not JSON, is malformed, or says nothing that one of these vendors has
+    documented.
 
     Args:
         vendors: Names in ``VENDORS_WITH_BODY_HINTS``, as ``RetryPolicy.vendors`` holds them. The
@@ -44,7 +42,7 @@ def vendor_hint(
         content_type: The Content-Type of the response.
         body: The whole body, without content coding.
     """
-    if status < 400 or len(body) > LONGEST_BODY or not is_json(content_type):
+    if status < 400 or not is_json(content_type):
         return None
     error = error_in(body)
     if error is not None:
@@ -77,13 +75,9 @@ def parsed(body: bytes) -> object:
 
     try:
         # Text has no size that int() refuses, and no exponent that costs memory.
-        return loads(body.decode(), parse_int=str, parse_float=str, parse_constant=refuse)
+        return loads(body.decode(), parse_int=str, parse_float=str)
     except (ValueError, RecursionError):  # no UTF-8, no JSON, or brackets without end
         return None
-
-
-def refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def google(error: dict[str, object]) -> Hint | None:
@@ -111,13 +105,8 @@ def google(error: dict[str, object]) -> Hint | None:
 
 def duration(value: object) -> float | None:
     """The seconds of a google.protobuf.Duration: ``"3.000000001s"`` (protobuf.dev, "ProtoJSON
-    Format"), or its fields. A negative one is malformed here.
+    Format"). A negative one is malformed here.
     """
-    if isinstance(value, dict):
-        nanos = text(value.get("nanos", "0"))
-        if len(nanos) > 9:
-            return None
-        value = f"{text(value.get('seconds', '0'))}.{nanos.zfill(9)}s"
     seconds = number(value[:-1]) if isinstance(value, str) and value.endswith("s") else None
     return None if seconds is None else min(seconds, FOREVER)
 
@@ -166,7 +155,7 @@ def vendor_event(vendors: Iterable[str], name: str, data: bytes) -> tuple[int, H
         name: Of the event; in a frame of AWS the type of its exception.
         data: Of the event.
     """
-    value = parsed(data) if len(data) <= LONGEST_BODY else None
+    value = parsed(data)
     for vendor in vendors:
         read = VENDORS[vendor].read_event
         if read is not None:
