@@ -242,8 +242,9 @@ class Shared:
         return self.runner.run(coroutine) if self.runner else run_at_once(coroutine)
 
     def call(self, *steps):
-        self.paths.append(f"/s/{next(NUMBERS)}")
-        outcome = self.run(self.send(f"{self.server.url}{self.paths[-1]}/{','.join(steps)}"))
+        self.paths.append(f"/{next(NUMBERS)}")
+        self.server.script(self.paths[-1], *steps)
+        outcome = self.run(self.send(self.server.url + self.paths[-1]))
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

@@ -13,6 +13,7 @@ import forbear
 from forbear import CircuitBreaker, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy
 from forbear.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
 from forbear.strategies import Phase
+from forbear.testing import answer
 from forbear.testing.steps import parse_step
 
 from .origin import Answer, Origin
@@ -27,13 +28,11 @@ LONG = ";body=700000;etag=v1"  # more than 10 times 64 KiB
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 
 
-def at(place, total=SIZE, *, tag="v1", size=None):
+def at(place, more="", *, tag="v1", sent=None):
     """A part that a script makes itself: the rest from there, unless told otherwise."""
-    size = SIZE - place if size is None else size
-    return (
-        f'206;body={size};from={place};header=ETag:"{tag}"'
-        f";header=Content-Range:bytes {place}-{place + size - 1}/{total}"
-    )
+    where = f"header=Content-Range:bytes {place}-{SIZE - 1}/{SIZE}"
+    body = (WHOLE * 2)[place:][: SIZE - place if sent is None else sent]
+    return answer(f'206;header=ETag:"{tag}";{where}{more}', body=body)
 
 
 def ranges(server, path="/file"):
@@ -140,7 +139,7 @@ async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, opti
 DIFFERENT = [
     f"200;body={SIZE};etag=v2",
     f'200;body={SIZE};header=ETag:"v1"',  # the range ignored
-    *(at(70_001, tag="v2"), at(70_002), at(70_001) + ";header=Content-Encoding:gzip"),
+    *(at(70_001, tag="v2"), at(70_002), at(70_001, ";header=Content-Encoding:gzip")),
     f"416;header=Content-Range:bytes */{SIZE}",  # but something is missing
     *("304", "204", "404", "302;header=Location:/other"),
     "503",  # to the last
@@ -251,7 +250,7 @@ async def test_a_deadline_or_an_open_breaker_ends_a_download(adapter, server, op
     ids=["longer", "shorter, then right", "always shorter"],
 )
 async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, size, more, resumed):
-    part = at(70_001).replace("body=129999", f"body={size}") + ";chunked=1"
+    part = at(70_001, ";chunked=1", sent=size)
     server.script("/file", CUT, part, *more)
     got = bytearray()
     async with adapter.client(**options) as client:
