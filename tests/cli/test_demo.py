@@ -89,7 +89,7 @@ def played(capsys):
 def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status(played):
     """A scene that asks for what nobody can keep: a server that always fails to answer 200."""
     end = (1, 200, Reason.STATUS_NOT_RETRIED)
-    text = played(Scene("A wish", "P0: none", "answers 404", (404,), ends=end))
+    text = played(Scene("A wish", "P0: none", (404,), ends=end))
     assert re.search(r"\nNO httpx sync .* 404 .*\n     the caller was to get 200, got 404\n", text)
     assert "1 of 3 checks failed" in text
 

@@ -222,7 +222,7 @@ def numbers_aside(text):
 
 def test_the_demo_prints_what_the_readme_shows(capsys):
     assert demo.run(callers=demo.CALLERS[:1], scenes=demo.SCENES[:4]) == 0
-    (shown,) = [b.text for b in blocks("README.md", "text") if "The server executes it" in b.text]
+    (shown,) = [b.text for b in blocks("README.md", "text") if "a plain loop" in b.text]
     printed = numbers_aside(capsys.readouterr().out)
     for part in shown.split("\n\n"):
         assert numbers_aside(part) in printed

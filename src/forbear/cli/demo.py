@@ -45,10 +45,9 @@ class Scene(NamedTuple):
     """One fault, and the call that meets it.
 
     Attributes:
-        title: What is sent, or the fault.
+        title: What is sent, and how the server responds.
         promise: Number and words of the promise that it shows.
-        fault: What the server does, in words.
-        steps: The same as a script of FaultServer.
+        steps: The responses as a script of FaultServer.
         ends: Requests that the server must see, the status that the caller must get (None: an
             error of the client's own), how the story of the attempts must end.
         by_hand: It is also sent by a loop of four attempts, without forbear.
@@ -56,7 +55,6 @@ class Scene(NamedTuple):
 
     title: str
     promise: str
-    fault: str
     steps: tuple[int | str, ...]
     ends: tuple[int, int | None, Reason | None] = (2, 200, None)
     by_hand: bool = False
@@ -229,10 +227,9 @@ DEADLINE = 0.5  # seconds
 ORDER = b"one order"
 SCENES = (
     Scene(
-        "A POST without an idempotency key",
+        "A POST without an idempotency key: executed, then the connection is reset, three times",
         "P1: what is not safe to retry is executed at most once;"
         " the caller gets the client's own error",
-        "executes it, then resets the connection without a response, three times",
         ("reset", "reset", "reset", 200),
         method="POST",
         content=ORDER,
@@ -240,27 +237,24 @@ SCENES = (
         by_hand=True,
     ),
     Scene(
-        "The same POST with an Idempotency-Key",
+        "The same POST with an Idempotency-Key: executed, then the connection is reset, then 200",
         "P1: a key makes it safe to retry: the server executes it once and responds twice",
-        "executes it, then resets the connection without a response",
         ("reset", 200),
         method="POST",
         content=ORDER,
         key="order-4711",
     ),
     Scene(
-        "An upload from memory",
+        "An upload from memory: 503, then 200",
         "P2: a body is sent whole every time (SHA-256 of what arrived)",
-        "responds with 503, then 200",
         (503, 200),
         method="PUT",
         content=UPLOAD,
     ),
     Scene(
-        "An upload from a generator, which can be read only once",
+        "An upload from a generator, which can be read only once: 503, and next would come 200",
         "P2: whole or not at all: never an empty body later;"
         " the caller gets the server's real response",
-        "responds with 503, and would respond with 200 next",
         (503, 200),
         method="PUT",
         content=UPLOAD,
@@ -268,63 +262,55 @@ SCENES = (
         ends=(1, 503, Reason.BODY_CONSUMED),
     ),
     Scene(
-        "A throttled GET",
+        "A GET: 429 with Retry-After: 1, then 200",
         "P3: never sooner than the server asked",
-        "responds with 429 and Retry-After: 1, then 200",
         ("429;retry-after=1", 200),
     ),
     Scene(
-        "A Retry-After longer than max_retry_after",
+        "A GET: 503 with Retry-After: 3600, which is longer than max_retry_after",
         "P3: if the server asks for more than max_retry_after, its response is returned at once",
-        "responds with 503 and Retry-After: 3600",
         ("503;retry-after=3600",),
         ends=(1, 503, Reason.RETRY_AFTER_TOO_LONG),
     ),
     Scene(
-        f"A deadline of {DEADLINE:g} s on a server that hangs",
+        f"A GET under a deadline of {DEADLINE:g} s: the server never responds",
         "P4: the call ends with its deadline, as a timeout of the client's own kind",
-        "reads the request and never responds",
         ("hang",),
         seconds=DEADLINE,
         ends=(1, None, Reason.DEADLINE),
     ),
     Scene(
-        "A deadline of 3 s and a Retry-After of 9 s",
+        "A GET under a deadline of 3 s: 503 with Retry-After: 9, and next would come 200",
         "P4: no delay begins that leaves no time for another attempt",
-        "responds with 503 and Retry-After: 9, and would respond with 200 next",
         ("503;retry-after=9", 200),
         seconds=3.0,
         ends=(1, 503, Reason.DEADLINE),
     ),
     Scene(
-        f"A dead server: {CALLS_IN_OUTAGE} GETs, one after the other",
+        f"{CALLS_IN_OUTAGE} GETs in a row, by RetryPolicy.latency_sensitive(): always 503",
         f"P5: successes release retries: two are sent, and then none; without that it would see"
         f" {CALLS_IN_OUTAGE * OUTAGE_POLICY.max_attempts}",
-        "responds with 503 to everything; the policy is RetryPolicy.latency_sensitive()",
         (503,),
         times=CALLS_IN_OUTAGE,
         policy=OUTAGE_POLICY,
         ends=(CALLS_IN_OUTAGE + 2, 503, None),
     ),
     Scene(
-        f"A short outage under {CALLS_AT_ONCE} GETs at once",
+        f"{CALLS_AT_ONCE} GETs at once: 503 to {CALLS_AT_ONCE} requests, then 200",
         "P5: calls are held, and not lost; two are retried at once, and successes release others",
-        f"responds with 503 to {CALLS_AT_ONCE} requests, then 200",
         (503,) * CALLS_AT_ONCE + (200,),
         times=CALLS_AT_ONCE,
         at_once=True,
         ends=(2 * CALLS_AT_ONCE, 200, None),
     ),
     Scene(
-        "A GET whose connection is dropped",
+        "A GET: the connection is reset, then 200",
         "P7: the caller gets an ordinary response, with the story of the attempts attached",
-        "reads the request and resets the connection, then responds with 200",
         ("reset", 200),
     ),
     Scene(
-        "A server that talks nonsense",
+        'A GET: 503 with "Retry-After: soon", then bytes that are not HTTP, then 200',
         "P8: nothing a server sends can crash or stall a call",
-        'responds with 503 and "Retry-After: soon", then bytes that are not HTTP, then 200',
         ("503;retry-after=soon", "garbage", 200),
         ends=(3, 200, None),
     ),
@@ -356,8 +342,7 @@ def run(
         print(INTRO.format(server.url))
         with log_records() as logged:
             for number, scene in enumerate(scenes, start=1):
-                print(f"\n{number}. {scene.title}\n   {scene.promise}")
-                print(f"   The server {scene.fault}.\n   {columns(HEADS)}")
+                print(f"\n{number}. {scene.title}\n   {scene.promise}\n   {columns(HEADS)}")
                 checks += asyncio.run(play(server, f"/{SECRET}/{number}", scene, callers))
         print("\nAfterwards")
         checks.append(check_connections(server))

@@ -322,7 +322,7 @@ def play_one(
             call.add_to_story("held", max(0.0, now - hold.ready_at))
             if wait is None:
                 return LoneCall(sent, now, str(Reason.ORIGIN_UNHEALTHY)), waits
-            why = f"held until {hold.cause}"
+            why = f"held ({hold.cause})"
         call.sending(now)
         sent.append((now, why))
         failure = outage.failure if now < outage.lasts else None
