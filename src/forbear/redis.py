@@ -27,7 +27,6 @@ from .addons.budget import RetryBudget, check_rates
 from .addons.lease import LEASE_SECONDS, LeasedBudget, Report
 from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
 from .engine.clock import SYSTEM_CLOCK
-from .telemetry.rows import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +38,13 @@ logger = logging.getLogger("forbear.redis")
 
 FIRST_SECONDS = 1.0  # that the first round trip may take longer, since it connects
 
-BUDGET_LOST = Line(
-    "shared_budget_lost", logging.ERROR,
+# The lines of its log: name, level and text.
+BUDGET_LOST = (
+    "shared_budget_lost",
+    logging.ERROR,
     "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
-)  # fmt: skip
-BUDGET_BACK = Line("shared_budget_back", logging.INFO, "fleet budget %s: Redis is back")
+)
+BUDGET_BACK = "shared_budget_back", logging.INFO, "fleet budget %s: Redis is back"
 
 
 class RedisBudget(LeasedBudget):
@@ -295,12 +296,13 @@ class RedisBudget(LeasedBudget):
             if self.lose(now):
                 self._log(BUDGET_LOST, "Redis is lost", error)
 
-    def _log(self, line: Line, *why: str) -> None:
-        named = {"event": line.name, "budget": self.name, "backend": self.backend}
+    def _log(self, line: tuple[str, int, str], *why: str) -> None:
+        name, level, text = line
+        named = {"event": name, "budget": self.name, "backend": self.backend}
         if why:
             named["error_type"] = why[-1]
-        fields = {f"forbear.{name}": value for name, value in named.items()}
-        logger.log(line.level, line.text, self.name, *why, extra=fields)
+        fields = {f"forbear.{field}": value for field, value in named.items()}
+        logger.log(level, text, self.name, *why, extra=fields)
 
     def after_fork(self) -> None:
         super().after_fork()

@@ -95,8 +95,9 @@ def test_each_log_event_is_explained():
     for module in ADDONS.values():  # each brings its own rows
         import_module(f"forbear.{module}")
     rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
-    rows += [*LINES.values(), redis.BUDGET_LOST, redis.BUDGET_BACK]
-    assert explained == {row.name: getLevelName(row.level) for row in rows}
+    levels = {row.name: row.level for row in rows} | {name: LINES[name][0] for name in LINES}
+    levels |= {name: level for name, level, _ in (redis.BUDGET_LOST, redis.BUDGET_BACK)}
+    assert explained == {name: getLevelName(level) for name, level in levels.items()}
 
 
 def test_each_sdk_has_a_page():

@@ -143,12 +143,12 @@ class EventLog(Locked):
         if once in self._logged:
             return
         self._logged |= {once} - {""}
-        line = LINES[name]
+        level, text = LINES[name]
         named = {"event": name, "client": self.client, **fields}
         if "origin" in fields:
             named["host"] = host_of(str(fields["origin"]))
         extra = {f"forbear.{field}": value for field, value in named.items()}
-        logger.log(line.level, line.text.format(**fields), extra=extra)
+        logger.log(level, text.format(**fields), extra=extra)
 
     def hook_failed(
         self, hook: str, error: object, did: str = "raised", *, ends_retries: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 try:
     from opentelemetry import context, metrics, trace
@@ -228,11 +229,9 @@ def around(elapsed: float) -> Context | None:
 
 def server_of(origin: str) -> dict[str, str | int]:
     """Return the attributes of a server, without the port if it is the scheme's default."""
-    host = host_of(origin)
-    address, colon, port = host.rpartition(":")
-    if not colon or not port.isdigit():
-        return {"server.address": host.strip("[]")}
-    return {"server.address": address.strip("[]"), "server.port": int(port)}
+    server = urlsplit(f"//{host_of(origin)}")
+    port = {} if server.port is None else {"server.port": server.port}
+    return {"server.address": server.hostname or "", **port}
 
 
 # For instrumentations of clients, which call them with the span and other facts of an attempt.

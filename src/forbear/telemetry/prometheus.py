@@ -61,22 +61,14 @@ class Metrics(Counting):
         if registry is None:
             registry = prometheus_client.REGISTRY
         self._families: dict[str, Counter | Histogram] = {}
-        try:
-            for name, metric in METRICS.items():
-                named = metric.prometheus_name, metric.text, self.labels[name]
-                if metric.kind == "histogram":
-                    buckets = metric.buckets
-                    self._families[name] = Histogram(*named, registry=registry, buckets=buckets)
-                elif name not in READ_LATE:
-                    self._families[name] = Counter(*named, registry=registry)
-            registry.register(self)
-        except ValueError as error:
-            for family in self._families.values():
-                registry.unregister(family)
-            raise ValueError(
-                "this registry has forbear's metrics already: make one Metrics and give it to"
-                " every client"
-            ) from error
+        for name, metric in METRICS.items():
+            named = metric.prometheus_name, metric.text, self.labels[name]
+            if metric.kind == "histogram":
+                buckets = metric.buckets
+                self._families[name] = Histogram(*named, registry=registry, buckets=buckets)
+            elif name not in READ_LATE:
+                self._families[name] = Counter(*named, registry=registry)
+        registry.register(self)
 
     def describe(self) -> list[Metric]:
         """Return the metrics of ``collect`` without values; for the registry."""

@@ -90,9 +90,8 @@ def event_of(kind: type[Any], client: str, call: Call, now: float, given: dict[s
 
 def number_of(call: Call) -> int:
     """The call's number, given when its first event is built."""
-    number: int | None = call.notes.get(NUMBER)
-    if number is None:
-        number = call.notes[NUMBER] = next(NUMBERS)
+    number: int = call.notes.get(NUMBER) or next(NUMBERS)
+    call.notes[NUMBER] = number
     return number
 
 
@@ -240,24 +239,12 @@ class Table(dict[str, Row]):
 TABLE = Table((row.name, row) for row in ROWS)
 
 
-class Line(NamedTuple):
-    """A row of the table of what is only logged."""
-
-    name: str
-    level: int
-    text: str
-
-
+# What is only logged: its level, and the text that its fields fill.
 LINES = {
-    line.name: line
-    for line in (
-        Line("status_not_retried", DEBUG, "{method} {origin}: {status} is not retried"),
-        Line(
-            "nested_retry",
-            WARNING,
-            "an SDK above retries too ({header}): attempts multiply; turn its retries off with"
-            " {hint}",
-        ),
-        Line("hook_failed", ERROR, "{hook} {did} {error_type}; {then} (logged once)"),
-    )
+    "status_not_retried": (DEBUG, "{method} {origin}: {status} is not retried"),
+    "nested_retry": (
+        WARNING,
+        "an SDK above retries too ({header}): attempts multiply; turn its retries off with {hint}",
+    ),
+    "hook_failed": (ERROR, "{hook} {did} {error_type}; {then} (logged once)"),
 }
