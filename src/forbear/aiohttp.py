@@ -94,8 +94,7 @@ class RetryMiddleware:
         self._setting: object = None
         self._special = settings.special
         self._limits = settings.limits
-        self._shared = settings.limits.shared
-        self._asks = settings.asks
+        self._shared = settings.shared
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
@@ -133,7 +132,7 @@ class RetryMiddleware:
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
         is_guarded = outgoing is not None and outgoing.guard is not None
-        if self._asks or is_guarded or not self._shared.quiet:
+        if is_guarded or not self._shared.quiet:
             return await run(call_of(port, *facts), port)
         outcome: Any = None
         prefetch = call = None

@@ -16,6 +16,7 @@ from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.call import NEVER_QUIET
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 from ..limits.limits import Limits, Schedule
@@ -25,7 +26,7 @@ from .log import Events
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ..core.call import Call, Limit
+    from ..core.call import Call, Limit, Quiet
     from ..core.request import Request
     from .clock import Clock, Waiter
     from .context import Sender
@@ -144,7 +145,8 @@ class Settings:
         watches_bodies: A body of a response may be prefetched, or go on where it breaks.
         special: An option of this transport affects every first attempt.
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
-        asks: An add-on is asked about each attempt: what looks like a success may be none.
+        shared: As of ``limits``; never quiet if an add-on is asked about each attempt: what looks
+            like a success may be none.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         first_lines: Functions of add-ons that return header lines for all attempts of a call.
         attempt_lines: Functions of add-ons that return header lines for one attempt alone.
@@ -209,7 +211,6 @@ class Settings:
         self.judges = [module.judge for module, _ in asked if hasattr(module, "judge")]
         self.inspectors = [module.inspect for module, _ in asked if hasattr(module, "inspect")]
         self.layers: list[Layer] = [make(self.clock) for make in of_addons("layer")]
-        self.asks = bool(self.judges or self.inspectors or self.layers)
         self.first_lines: list[Callable[[Request, float], Lines]] = of_addons("first_lines")
         self.rewrites: list[Callable[..., Awaitable[None]]] = of_addons("rewrite")
         self.attempt_lines: list[Callable[[Sender | None, int], Lines]] = of_addons("attempt_lines")
@@ -221,6 +222,8 @@ class Settings:
         )
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
+        asks = self.judges or self.inspectors or self.layers
+        self.shared: Quiet = NEVER_QUIET if asks else self.limits.shared
         self.policy = self.limits.merged(policy)
         self.events = Events(self.name, given["on_event"])
         if given["on_event"]:
@@ -234,7 +237,6 @@ class Settings:
         self.special = (
             self.policy.total_timeout is not None
             or self.policy.attempt_timeout is not None
-            or self.asks
             or bool(self.first_lines)
         )
 

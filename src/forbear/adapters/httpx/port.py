@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property, partial
 from importlib import import_module
 from math import inf
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SETTING, Call
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     Facts = tuple[Request, Outgoing | None, float, CallContext | None]
 
 
-BUSY = SimpleNamespace(quiet=False)
 STREAMS = "SyncByteStream", "AsyncByteStream"
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
 
@@ -77,8 +75,7 @@ class HttpxPort:
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
         self.special, self.is_plain = settings.special, settings.is_plain
-        # An add-on that is asked about each attempt is asked by a call.
-        self.shared = BUSY if settings.asks else settings.limits.shared
+        self.shared = settings.shared
         self.clock = settings.clock
         self.library = library
         self.inner = inner

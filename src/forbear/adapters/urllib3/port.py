@@ -119,7 +119,7 @@ class Urllib3Port(Port[AnyResponse]):
         over without there having been a call. ``send`` sends what ``source`` has.
         """
         started_at, context, settings = self.clock.monotonic(), current(), self.settings
-        shared = settings.limits.shared
+        shared = settings.shared
         view: Any = None
         call = outgoing = None
         if (
@@ -129,7 +129,7 @@ class Urllib3Port(Port[AnyResponse]):
             or type(body) not in PLAIN
         ):
             view, outgoing = self.prepare(source, started_at, context, setting)
-        if not shared.quiet or (outgoing is not None and (settings.asks or outgoing.policy is OFF)):
+        if not shared.quiet or (outgoing is not None and outgoing.policy is OFF):
             return self.run(call_of(self, source, outgoing, started_at, context))
         facts = source, outgoing, started_at, context
         live: Any = None
