@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from forbear import EventStreams
 from forbear.core import event_streams
 from forbear.core.event_streams import FRAMES, SSE, EventStream, FirstEvent, WholeEvents
-from forbear.core.headers.ranges import Part
 from forbear.core.headers.vendors import VENDORS_WITH_BODY_HINTS
 from forbear.core.outcome import NO_HINT, Hint
 
@@ -95,14 +94,15 @@ def test_comments_of_a_quiet_server_are_no_long_event(end: bytes) -> None:
 
 def test_a_response_continues_a_stream_of_its_kind_alone() -> None:
     stream = event_streams.event_stream(200, KIND)
-    for status, kind, part in (
-        (200, "text/event-stream; charset=utf-8", Part.CONTINUES),
-        (200, "application/json", Part.OTHER), (206, SSE, Part.OTHER), (204, SSE, Part.OTHER),
+    for status, kind, fits in (
+        (200, "text/event-stream; charset=utf-8", True),
+        (200, "application/json", False), (206, SSE, False), (204, SSE, False),
     ):  # fmt: skip
-        assert stream.check_part(0, status, [("Content-Type", kind)]) is part
-    assert stream.check_part(0, 200, [*KIND, ("Content-Encoding", "gzip")]) is Part.OTHER
+        assert stream.fits(0, status, [("Content-Type", kind)]) is fits
+    assert not stream.fits(0, 200, [*KIND, ("Content-Encoding", "gzip")])
     stream.note(b"id: 1\n\n")
-    assert stream.check_part(0, 204, []) is Part.COMPLETE
+    assert stream.fits(0, 204, [])
+    assert stream.is_over
     assert event_streams.event_stream(201, KIND) is None
     assert event_streams.event_stream(200, [("Content-Type", "text/html")]) is None
 

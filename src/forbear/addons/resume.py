@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from logging import INFO
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,7 @@ from weakref import ref
 
 from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
 from ..core.headers.fields import begins_events
-from ..core.headers.ranges import Download, Part, Repeat, download_of
+from ..core.headers.ranges import Download, Repeat, download_of
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from ..engine.calls import sent_request, with_story
 from ..engine.driver import discard
@@ -35,7 +36,7 @@ from ..engine.prepare import request_rest
 from ..engine.reading import Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
     from ..core.call import Call
@@ -274,9 +275,6 @@ class Resumable:
             new_bytes, what.has_new_id = int(what.has_new_id), False
             earned = old.attempts if new_bytes else 0
 
-        def fits(status: int, lines: Iterable[Line]) -> bool:
-            return what.check_part(received, status, lines) is not Part.OTHER
-
         call = copy(old)
         call.attempts = max(1, old.attempts - earned)
         call.notes = notes = old.notes.copy()
@@ -288,7 +286,8 @@ class Resumable:
         call.stop = None
         notes[Rest] = Rest(
             "resume" if is_resumed else "retry", len(history), is_resumed, new_bytes > 0,
-            self._is_quiet, fits, old.outgoing if old.rest is None else old.rest.whole,
+            self._is_quiet, partial(what.fits, received),
+            old.outgoing if old.rest is None else old.rest.whole,
         )  # fmt: skip
         if is_resumed and call.request.streams:
             self._leave_deadline(call)
@@ -353,10 +352,10 @@ class Resumable:
     async def _continues(self, what: What, response: Any) -> bool:
         """Continue with a response, if it has what is missing of the body."""
         port, call = self._port, self._call
-        part = what.check_part(self._received, *port.head_of(response))
-        if not call.request.streams and (part is Part.OTHER or call.rest is None):
+        fits = what.fits(self._received, *port.head_of(response))
+        if not call.request.streams and (not fits or call.rest is None):
             raise Instead(call, response)
-        if part is Part.OTHER or call.stop is not None:
+        if not fits or call.stop is not None:
             await discard(port, call, response)
             self._fail(self._error)
             return False
@@ -372,10 +371,7 @@ class Resumable:
             self._events.begin_anew()
         missing = what.missing(self._received)  # which its parts have declared by now
         self._ends_at = None if missing is None else self._received + missing
-        if part is Part.COMPLETE:
-            await discard(port, call, response)
-        else:
-            self.stream = port.source_of_rest(port.free_to_caller(call, response))
+        self.stream = port.source_of_rest(port.free_to_caller(call, response))
         return True
 
 

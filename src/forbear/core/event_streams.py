@@ -28,7 +28,6 @@ from .headers.fields import (
     media_type,
     number,
 )
-from .headers.ranges import Part
 from .outcome import Failure, FailureKind, Hint, Judged, Phase
 
 TYPE_CHECKING = False
@@ -104,14 +103,13 @@ class EventStream:
         """Return the lines that request what follows; they replace any of the same names."""
         return (("Last-Event-ID", self.last_id),) if self.last_id else ()
 
-    def check_part(self, received: int, status: int, lines: Iterable[Line]) -> Part:
-        """Judge the response to these fields: does its body go on where the stream broke?"""
+    def fits(self, received: int, status: int, lines: Iterable[Line]) -> bool:
+        """Does the body of a response to these fields go on where the stream broke?"""
         if status == 204 and self.last_id:  # 9.2.1: tells a client to stop reconnecting
             self.is_over = True
-            return Part.COMPLETE
+            return True
         found = event_stream(status, lines)
-        is_same = found is not None and (found.media, found.coding) == (self.media, self.coding)
-        return Part.CONTINUES if is_same else Part.OTHER
+        return found is not None and (found.media, found.coding) == (self.media, self.coding)
 
     def note(self, events: bytes) -> bool:
         """Remember what whole events say about resuming; the last of each field counts.
