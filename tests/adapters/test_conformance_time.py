@@ -77,7 +77,7 @@ async def test_the_servers_explicit_no_is_obeyed(adapter, quick):
             assert record_of(response).reason is Reason.SERVER_SAID_NO
 
 
-@pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])
+@pytest.mark.parametrize("fault", ["hang", "drip;interval=400"])
 @pytest.mark.smoke
 async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
     server.script("/thing", fault)

@@ -73,7 +73,7 @@ def test_the_script_language_is_explained_in_full():
         with pytest.raises(ValueError, match="takes NAME=VALUE") as caught:
             answer(f"{step};?=1")
         words |= {f"{name}=" for name in str(caught.value).partition("with: ")[2].split(", ")}
-    assert len(words) == 11 + 11
+    assert len(words) == 10 + 10
     for text in (forbear.testing.__doc__, PAGES["guides/testing.md"]):
         assert {word for word in words if f"`{word}" not in text} == set()
 

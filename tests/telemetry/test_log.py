@@ -14,7 +14,6 @@ from forbear.core.call import Call
 from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
 from forbear.httpx import RetryTransport
-from forbear.limits import renew
 from forbear.limits.limits import Limits
 from forbear.telemetry.event_log import EventLog
 from forbear.testing import FakeClock, ScriptedTransport, record
@@ -173,19 +172,6 @@ def test_every_reason_has_a_level(lines):
             EventLog("a", ()).emit("gave_up", call, 0.0)
     found = {fields["reason"]: level for level, _, fields in lines("gave_up")}
     assert dict(rows) == {**found, "status-not-retried": "DEBUG"}
-
-
-def test_a_forked_child_begins_its_own_log(caplog):
-    """Another thread of the parent may be changing what was logged so far at that very moment."""
-    tell = EventLog("a", ())
-    changed = [vars(tell)[name] for name in ("_logged", "_again_at", "_left_out")]
-    for _ in range(2):
-        tell.hook_failed("retry_if", ValueError())
-    assert len(caplog.records) == 1
-    renew()
-    tell.hook_failed("retry_if", ValueError())
-    assert len(caplog.records) == 2
-    assert not any(one is old for one in vars(tell).values() for old in changed)
 
 
 def test_an_exhausted_budget_is_told_of_once(lines):

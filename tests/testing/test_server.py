@@ -137,15 +137,6 @@ def test_faults_after_the_whole_request(server, step, start, content_bytes, endi
     assert arrival.ended_at is not None
 
 
-def test_reset_before_hits_the_next_connection_at_its_first_byte(server):
-    server.script("/x", "reset-before", 200)
-    with peer(server) as sock:
-        sock.sendall(b"P")
-        assert read_to_the_end(sock) == (b"", "RST")
-    assert (server.requests(), server.connections) == ([], 1)
-    assert ask(server)[0] == 200
-
-
 def test_stale_closes_only_a_reused_connection(server):
     server.script("/x", "stale", 503)
     assert ask(server)[0] == 200
@@ -189,7 +180,7 @@ def test_a_typo_is_refused_and_changes_nothing(server):
     steps += ["early:99:1", "503;", "503;retryafter=1", "503;retry-after", "503;delay=1.5"]
     steps += ["503;chunked=yes", "503;header=X", "503;interval=5", "reset;body=5"]
     steps += ["reset-head;executes=1"]
-    steps += ["reset-before;delay=5", True, 503.0]
+    steps += [True, 503.0]
     server.script("/x", 204)
     for step in steps:
         with pytest.raises(ValueError, match="step"):

@@ -14,7 +14,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..engine.frames import let_signals_through, warn
-from ..limits import Locked
 from .rows import LINES, NUMBERS, REFUSALS, TABLE, event_of, host_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ AGAIN_AFTER = 60.0  # seconds
 MOST_ORIGINS = 1024  # for which that is remembered; beyond it the memory is cleared
 
 
-class EventLog(Locked):
+class EventLog:
     """The events of one transport, and its gauges. Thread-safe as far as its listeners are.
 
     Attributes:
@@ -54,12 +53,6 @@ class EventLog(Locked):
             one for one in self._listeners if one in wanting or getattr(one, "needs_ends", False)
         ]
         self.wants_calls, self.wants_ends = bool(wanting), bool(self._end_listeners)
-        super().__init__()
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        """Begin anew: a thread of the parent may have been changing these during the fork."""
-        super().after_fork()
         self._logged: set[str] = set()  # hooks that raised, headers of outer retry loops
         self._again_at: dict[tuple[str, str], float] = {}  # what is not logged before then
         self._left_out: dict[str, count[int]] = {}  # refusals of an origin since its last line

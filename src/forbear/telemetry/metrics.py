@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from ..core.checks import check_bool
-from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
+from ..core.outcome import TIMEOUT_KINDS, Phase, Reason
+from ..core.outcome import FailureKind as K
 from ..limits import Locked
 from ..limits.health import Cause
 from .ends import CallOutcome, success
@@ -41,15 +42,12 @@ METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 RETRIED_STATUSES = ("408", "425", "429", "500", "502", "503", "504")
 # Why a retry was scheduled, by its failure; after any other the response was not HTTP.
 REASONS = {
-    FailureKind.DNS: "connect",
-    FailureKind.REFUSED: "connect",
-    FailureKind.TLS: "connect",
-    FailureKind.PROXY: "connect",
-    FailureKind.RESET: "reset",
-    FailureKind.CONNECT_TIMEOUT: "connect_timeout",
-    FailureKind.READ_TIMEOUT: "read_timeout",
-    FailureKind.WRITE_TIMEOUT: "write_timeout",
-    FailureKind.POOL: "pool_timeout",
+    **dict.fromkeys((K.DNS, K.REFUSED, K.TLS, K.PROXY), "connect"),
+    K.RESET: "reset",
+    K.CONNECT_TIMEOUT: "connect_timeout",
+    K.READ_TIMEOUT: "read_timeout",
+    K.WRITE_TIMEOUT: "write_timeout",
+    K.POOL: "pool_timeout",
 }
 OTHER_REASONS = ("status_other", "protocol", "body", "user")
 RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REASONS)
@@ -58,13 +56,13 @@ STATES = "closed", "open", "half_open"
 
 def retry_reason(event: Any) -> str:
     """Return why a retry was scheduled, as one of ``RETRY_REASONS``."""
-    if event.failure is FailureKind.STATUS:
+    if event.failure is K.STATUS:
         if event.status is not None and event.status < 400:
             return "user"  # only ``retry_if`` makes such a response a failure
         return str(event.status) if str(event.status) in RETRIED_STATUSES else "status_other"
     if event.phase is Phase.ANSWERED:
         return "body"  # the head had arrived
-    if event.failure is FailureKind.TIMEOUT:
+    if event.failure is K.TIMEOUT:
         return "connect_timeout" if event.phase is Phase.UNSENT else "read_timeout"
     return REASONS.get(event.failure, "protocol")
 
@@ -86,7 +84,7 @@ def result_of(event: Any) -> str:
         return "cancelled"
     if event.failure in TIMEOUT_KINDS:
         return "timeout"
-    is_unsent = event.phase is Phase.UNSENT and event.failure is not FailureKind.UNPROCESSED
+    is_unsent = event.phase is Phase.UNSENT and event.failure is not K.UNPROCESSED
     return "connect" if is_unsent else "protocol"
 
 
