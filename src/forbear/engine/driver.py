@@ -120,8 +120,7 @@ async def classify(
         return classify_response(port, call, outcome)
     failure = classify_error(port, call, outcome)
     is_broken = failure.kind in BROKEN_KINDS and failure.phase is Phase.SENT
-    if is_broken and call.barred is None and port.is_reused(call, outcome):
-        await port.close_idle(call)
+    if is_broken and call.barred is None and await port.close_idle(call):
         failure = failure._replace(stale_connection=failure.kind is FailureKind.RESET)
     return failure
 

@@ -172,15 +172,11 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Read a small body, or the one that the client itself would read; note how that ended."""
         ...
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        """Did the attempt break on a connection that had carried a request before?
+    async def close_idle(self, call: Call) -> bool:
+        """Close idle connections to where an attempt broke, if it had one that was used before.
 
-        Asked only after an attempt has failed. False where the library does not show it.
+        Asked only after an attempt has failed. False: it had a new one, or nobody knows.
         """
-        ...
-
-    async def close_idle(self, call: Call) -> None:
-        """Close idle connections to where an attempt broke on a reused one."""
         ...
 
     async def close_unused(self, response: Response | Exception | None) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
-    from aiohttp.client_proto import ResponseHandler
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
@@ -269,22 +268,18 @@ class AiohttpPort:
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         return False  # that is a DeadlineCut
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        return bool(self._idle_since_sent(call))
-
-    async def close_idle(self, call: Call) -> None:
-        for protocol in self._idle_since_sent(call):
-            protocol.close()  # the connector drops what is closed by itself
-
-    def _idle_since_sent(self, call: Call) -> list[ResponseHandler]:
-        """Connections that were idle before the attempt was sent, and are still.
+    async def close_idle(self, call: Call) -> bool:
+        """Close connections that were idle before the attempt was sent, and are still.
 
         aiohttp does not show whether a connection is a new one. But it opens none while another is
         idle, so where there are such, the attempt broke on one like them. The last idle one is not
         recognized, so it costs an attempt as a new one does.
         """
         sent_at = SYSTEM_CLOCK.true_monotonic() - (self.clock.monotonic() - call.sent_at)
-        return idle_since(sent_request(call), sent_at)
+        idle = idle_since(sent_request(call), sent_at)
+        for protocol in idle:
+            protocol.close()  # the connector drops what is closed by itself
+        return bool(idle)
 
     async def close_unused(self, response: ClientResponse | Exception | None) -> None:
         if response is not None and not isinstance(response, Exception):

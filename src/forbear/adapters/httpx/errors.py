@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 
-from ...core.call import RECORD
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.errors import is_socket_error, socket_failure_kind
 from ...errors import ForbearError
@@ -31,16 +30,11 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
     "ConnectionNotAvailable": (K.UNPROCESSED, UNSENT),  # httpcore's own signal; its pool catches it
     "ReadTimeout": (K.READ_TIMEOUT, SENT),
     "WriteTimeout": (K.WRITE_TIMEOUT, SENT),
-    "ReadError": (K.RESET, SENT),
-    "WriteError": (K.RESET, SENT),
-    "CloseError": (K.RESET, SENT),
     "RemoteProtocolError": (K.PROTOCOL, SENT),
     # Bare bases: something of the transport, anything may have been sent.
     "TimeoutException": (K.TIMEOUT, SENT),
     "NetworkError": (K.RESET, SENT),
     "ProtocolError": (K.PROTOCOL, SENT),
-    "TransportError": (K.PROTOCOL, SENT),
-    "RequestError": (K.PROTOCOL, SENT),
     "HTTPError": (K.PROTOCOL, SENT),
     # Never.
     "DecodingError": (K.DECODING, ANSWERED),
@@ -51,10 +45,6 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
     "TooManyRedirects": (K.PERMANENT, ANSWERED),
     "HTTPStatusError": (K.PERMANENT, ANSWERED),
     "StreamError": (K.PERMANENT, SENT),
-    "StreamConsumed": (K.PERMANENT, SENT),
-    "StreamClosed": (K.PERMANENT, SENT),
-    "RequestNotRead": (K.PERMANENT, SENT),
-    "ResponseNotRead": (K.PERMANENT, SENT),
     "SSEError": (K.PERMANENT, ANSWERED),
 }
 BY_CLASS = frozenset({K.UNKNOWN, K.PERMANENT})  # whatever their cause
@@ -185,8 +175,6 @@ def own_error(error: Exception, module: ModuleType) -> Exception:
         return error
     name = BELOW.get(package, type(error).__name__)
     made: Exception = getattr(module, name, module.RemoteProtocolError)(str(error))
-    kept = {key: value for key, value in vars(error).items() if key in (RECORD, "__notes__")}
-    vars(made).update(kept)
     made.__cause__ = error
     return made
 
@@ -200,8 +188,3 @@ def is_disconnect(error: BaseException) -> bool:
         return False
     # A text, not an event of h2 such as ENHANCE_YOUR_CALM or CANCEL.
     return bool(core.args) and isinstance(core.args[0], str)
-
-
-def is_inside(error: BaseException, wanted: BaseException) -> bool:
-    """Is the wanted error this one, or a cause of it?"""
-    return error is wanted or any(cause is wanted for cause in chain(error))

@@ -6,6 +6,7 @@ consumed body empty. Loaded with the first body that is more than plain bytes.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ConsumedBody
@@ -59,12 +60,11 @@ class Guard(Readings):
                     self.replayable = False
         return begin(self._stream)
 
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self.begin()
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A reading of the body, which is checked at its end."""
         try:
-            for chunk in drive(self._chunks(iter)):
-                self.note(chunk)
-                yield chunk
+            yield
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
             raise
         except BaseException as error:
@@ -72,27 +72,20 @@ class Guard(Readings):
             raise
         self.finish()
 
-    def close(self) -> None:
-        if hasattr(self._stream, "close"):
-            self._stream.close()
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.begin()
+        with self._reading():
+            for chunk in drive(self._chunks(iter)):
+                self.note(chunk)
+                yield chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self.begin():
             yield chunk
-        try:
+        with self._reading():
             async for chunk in await self._chunks(aiter):
                 self.note(chunk)
                 yield chunk
-        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
-            raise
-        except BaseException as error:
-            self.broke(error)
-            raise
-        self.finish()
-
-    async def aclose(self) -> None:
-        if hasattr(self._stream, "aclose"):
-            await self._stream.aclose()
 
 
 async def awaited(value: Any) -> Any:

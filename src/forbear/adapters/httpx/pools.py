@@ -31,42 +31,35 @@ def innermost(connection: Any) -> Any:
     return connection
 
 
-def idle_of(pool: Any, origin: object) -> Any:
-    """An idle connection to an origin; None: there is none."""
-    found = (one for one in unassigned(pool) if one.is_idle() and one.can_handle_request(origin))
-    return next(found, None)
-
-
-def is_reused(pool: Any, origin: object) -> bool:
-    """May an attempt have broken on a connection that was stale?
-
-    The connection has left its pool by now. But httpcore opens a new one only where none is idle,
-    so one that is idle still shows that the attempt went over another that was. Of a connection
-    that was alone nothing is known.
-    """
-    try:
-        return idle_of(pool, origin) is not None
-    except AttributeError:
-        return False
-
-
-async def close_idle(pool: Any, origin: object) -> None:
+async def close_idle(inner: Any, origin: object) -> bool:
     """Close the idle connections to an origin; the pool drops what is closed by itself.
 
-    An interruption leaves some of them idle, but none half closed.
+    An attempt that broke may have done so on a connection that was stale, which has left the pool
+    by now. But httpcore opens a new one only where none is idle, so one that is idle still shows
+    that the attempt went over another that was. Of a connection that was alone nothing is known.
+
+    Returns:
+        There was one. An interruption leaves some of them idle, but none half closed.
     """
+    was_idle = False
     # Under the pool's lock, which is none for tasks: without it another thread's request could be
     # assigned a connection between the check that it is idle and its closing, and would break.
-    with suppress(AttributeError), pool._optional_thread_lock:
-        for _ in pool.connections:  # one by one: during each await another may be assigned
-            connection = idle_of(pool, origin)
+    with suppress(AttributeError), inner._pool._optional_thread_lock:
+        for _ in inner._pool.connections:  # one by one: during each await another may be assigned
+            idle = [one for one in unassigned(inner._pool) if one.is_idle()]
+            connection = next((one for one in idle if one.can_handle_request(origin)), None)
             if connection is None:
                 break
+            was_idle = True
             with suppress(Exception):  # the connection may be broken anyway
-                if hasattr(connection, "aclose"):
-                    await connection.aclose()
-                else:
+                if hasattr(connection, "close"):
                     connection.close()
+                else:
+                    import anyio
+
+                    with anyio.CancelScope(shield=True):
+                        await connection.aclose()
+    return was_idle
 
 
 def free_lost_slots(inner: object) -> None:

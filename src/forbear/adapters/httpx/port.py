@@ -21,7 +21,7 @@ from ...engine.errors import EARLY, ConsumedBody, DeadlineCut
 from ...engine.loop import run
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
-from .errors import classify, is_inside, own_error
+from .errors import chain, classify, own_error
 from .reading import LENGTH, LiveBody, Replaced, Shown
 from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
 
@@ -292,7 +292,7 @@ class HttpxPort:
             keep_cookies(self, client.cookies, call, response)
 
     def is_inside(self, error: Exception, cause: BaseException) -> bool:
-        return is_inside(error, cause)
+        return any(one is cause for one in (error, *chain(error)))
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         failure = classify(error, self.library.roots)
@@ -306,20 +306,11 @@ class HttpxPort:
         is_over = self.clock.monotonic() >= call.deadline_at - EARLY
         return is_over and failure.kind in TIMEOUT_KINDS
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
-        from .pools import is_reused  # loaded with the first connection that breaks
+    async def close_idle(self, call: Call) -> bool:
+        from .pools import close_idle  # loaded with the first connection that breaks
 
-        return is_reused(*self.idle_at(call))
-
-    async def close_idle(self, call: Call) -> None:
-        from .pools import close_idle
-
-        await close_idle(*self.idle_at(call))
-
-    def idle_at(self, call: Call) -> tuple[Any, object]:
-        """The pool of the library's own transport, and the origin as it knows it."""
         core = import_module(self.library.roots[1])
-        return getattr(self.inner, "_pool", None), core.URL(call.sent_to).origin
+        return await close_idle(self.inner, core.URL(call.sent_to).origin)
 
     # Bodies.
 
@@ -387,8 +378,7 @@ class HttpxPort:
         return type(response.stream) is self.byte_stream or response.is_closed
 
     def is_open(self, response: Response) -> bool:
-        source = self.source_of(response)
-        is_begun = isinstance(source, LiveBody) and not source.is_broken
+        is_begun = isinstance(self.source_of(response), LiveBody)
         return self.prefetches and (is_begun or type(response.stream) not in self.ready)
 
     def is_resumable(self, request: Request, response: Response) -> bool:

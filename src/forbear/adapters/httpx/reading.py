@@ -56,8 +56,11 @@ def has_arrived(response: Response, line: int) -> bool:
 
 
 def parser_of(stream: Any) -> Any:
-    """The parser of the connection of HTTP/1 that a body comes from. AttributeError: unknown."""
-    return stream._httpcore_stream._stream._connection._h11_state
+    """The parser of the connection of HTTP/1 that a body comes from; None: it is unknown."""
+    try:
+        return stream._httpcore_stream._stream._connection._h11_state
+    except AttributeError:  # of HTTP/2, or of another transport
+        return None
 
 
 def never() -> float:
@@ -79,7 +82,6 @@ class LiveBody:
     late: Callable[[str], Exception] | None = None
     _received = 0
     _is_lost = False  # a read has failed, or was given up: the stream would seem to end here
-    _is_closed = False
 
     def __init__(
         self, port: Port[Any], module: ModuleType, request: Request, response: Response, length: int
@@ -93,25 +95,17 @@ class LiveBody:
         self._timeouts: Any = request.extensions.get("timeout") or {}
         self._deadline_in: Callable[[], float] = getattr(self._timeouts, "left", never)
         self._wire: Any = response.extensions.get("network_stream")
-        try:
-            self._parser = None if self._wire is None else parser_of(self._stream)
-        except AttributeError:  # of HTTP/2, or of another transport
-            self._parser = None
+        self._parser = parser_of(self._stream)
         self._chunks: Any = None
 
     if TYPE_CHECKING:  # of each flavour
 
         async def _next(self) -> bytes: ...
-        async def _receive(self, seconds: float | None) -> bytes: ...
         async def close(self) -> None: ...
 
     @property
     def can_wait(self) -> bool:
         return self._parser is not None
-
-    @property
-    def is_broken(self) -> bool:
-        return bool(self.pieces) and isinstance(self.pieces[-1], Exception)
 
     def left(self) -> float:
         """Seconds in which a read has to end."""
@@ -132,7 +126,9 @@ class LiveBody:
         own = self._timeouts.get("read")
         longest: float = left if own is None else min(own, left)
         try:
-            found = await self._receive(None if longest == inf else max(longest, LEAST))
+            found = self._wire.read(PIECE, None if longest == inf else max(longest, LEAST))
+            if hasattr(found, "__await__"):
+                found = await found
         except Exception as error:
             # A body that exceeds the client's own timeout is a broken one.
             if type(error).__name__ == "ReadTimeout" and self.left() <= LEAST:
@@ -189,13 +185,8 @@ class SyncLive(LiveBody):
                 return chunk  # type: ignore[no-any-return]
         return b""
 
-    async def _receive(self, seconds: float | None) -> bytes:
-        return self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
-
     async def close(self) -> None:
-        if not self._is_closed:  # httpx2 closes its iterator, and then the stream
-            self._stream.close()
-            self._is_closed = True
+        self._stream.close()
 
 
 class Replaced:

@@ -10,7 +10,7 @@ from ...engine.clock import BACKSTOP
 from ...engine.errors import DeadlineCut
 from ...engine.tasks import cut_after
 from .port import HttpxPort
-from .reading import PIECE, LiveBody
+from .reading import LiveBody
 
 if TYPE_CHECKING:
     from httpx import Request, Response
@@ -38,19 +38,13 @@ class AsyncLive(LiveBody):
                 return found  # type: ignore[no-any-return]
         return b""
 
-    async def _receive(self, seconds: float | None) -> bytes:
-        return await self._wire.read(PIECE, seconds)  # type: ignore[no-any-return]
-
     async def close(self) -> None:
         """Close the stream; let its generators end by reading on: trio warns of unfinished ones.
 
         Only over HTTP/1: a body whose generators have not ended closed its connection there, so
         reading on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
         """
-        if self._is_closed:
-            return
         await self._stream.aclose()
-        self._is_closed = True
         with suppress(Exception):
             while self.can_wait and self._chunks is not None and await self._next_piece():
                 pass  # it had arrived
@@ -61,12 +55,6 @@ class AsyncHttpxPort(HttpxPort):
 
     is_async, live_kind = True, AsyncLive
     backstop = staticmethod(cut_after)  # pyright: ignore
-
-    async def close_idle(self, call: Call) -> None:
-        import anyio
-
-        with anyio.CancelScope(shield=True):
-            await super().close_idle(call)
 
     async def transmit(self, call: Call, request: Request) -> Response:
         seconds = call.deadline_at - call.sent_at
@@ -83,22 +71,18 @@ class AsyncHttpxPort(HttpxPort):
             return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
         with cut_after(seconds + BACKSTOP):
             return await self.inner.handle_async_request(request)  # type: ignore[no-any-return]
-        from .pools import close_lost
-
-        await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
+        await self.close_unused(None)  # that cancellation loses slots of the pool
         raise DeadlineCut
 
     async def close_unused(self, response: Response | Exception | None) -> None:
         if isinstance(response, Exception):
             return
-        from .pools import close_lost, free_lost_slots, reset_lost
+        from .pools import close_lost, reset_lost
 
-        if response is None:  # asyncio's own cancellation loses more than slots
-            await close_lost(self.inner)
-        else:
+        if response is not None:
             import anyio
 
             with anyio.CancelScope(shield=True):
                 await response.stream.aclose()  # type: ignore[union-attr]
-        free_lost_slots(self.inner)
+        await close_lost(self.inner)
         reset_lost(self.inner)

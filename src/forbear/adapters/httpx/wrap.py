@@ -33,17 +33,12 @@ def wrap_client(
             "this client is wrapped already; call unwrap(client) first to change its policy"
         )
     named = options_of_client(policy, options)
-    wrappers: dict[int, Retrying] = {}
-
-    def wrapped(inner: object) -> Retrying | None:
-        if inner is None:  # a mount that means "no proxy here"
-            return None
-        if id(inner) not in wrappers:
-            wrapper = wrappers[id(inner)] = transport_class(inner, **named)
-            wrapper.port.client = ref(client)
-        return wrappers[id(inner)]
-
-    replace_transports(client, wrapped)
+    inner_ones = {id(one): one for one in transports_of(client)}
+    inner_ones.pop(id(None), None)  # a mount that means "no proxy here"
+    wrappers = {key: transport_class(one, **named) for key, one in inner_ones.items()}
+    for wrapper in wrappers.values():
+        wrapper.port.client = ref(client)
+    replace_transports(client, lambda inner: wrappers.get(id(inner)))
 
 
 def unwrap_client(library: Library, client: Any) -> None:

@@ -488,11 +488,10 @@ class Urllib3Port(Port[AnyResponse]):
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         return classify(error)
 
-    def is_reused(self, call: Call, error: Exception) -> bool:
+    async def close_idle(self, call: Call) -> bool:
+        if HERE.is_reused:
+            close_idle()
         return HERE.is_reused
-
-    async def close_idle(self, call: Call) -> None:
-        close_idle()
 
     def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
         ends_at = call.deadline_at - EARLY
