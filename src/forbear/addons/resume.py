@@ -24,7 +24,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
-from ..core.call import BODY_HINT, SENT_BEFORE, STORY, Rest
+from ..core.call import BODY_HINT, STORY, Rest
 from ..core.headers.fields import begins_events
 from ..core.headers.ranges import Download, Repeat, download_of
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
@@ -280,9 +280,6 @@ class Resumable:
         call.notes = notes = old.notes.copy()
         # Its last attempt was accepted, unless the fast path left no note of it: now it has failed.
         call.history = history = old.history[:-1][-MOST_NOTES:]
-        dropped = len(old.history) - 1 - len(history)
-        if dropped > 0:
-            notes[SENT_BEFORE] = notes.get(SENT_BEFORE, 0) + dropped
         call.stop = None
         notes[Rest] = Rest(
             "resume" if is_resumed else "retry", len(history), is_resumed, new_bytes > 0,

@@ -16,8 +16,8 @@ from math import inf
 from ..core.call import Call
 from ..core.decide import answered, decide
 from ..core.headers.fields import OWS, Clock
-from ..core.headers.hints import QUOTA_FIELDS, READ, read_hint
-from ..core.headers.quota import is_rate_limit, least
+from ..core.headers.hints import READ, read_hint
+from ..core.headers.quota import QUOTA_FIELDS, is_rate_limit, least
 from ..core.outcome import GiveUp, Hint, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
@@ -134,7 +134,7 @@ def findings(status: int, lines: Lines, now: float, hint: Hint) -> list[tuple[st
     for name, value in lines:
         fields.setdefault(name.lower(), []).append(value)
     rows: list[tuple[str, ...]] = []
-    for name in READ:
+    for name in (*READ, *sorted(QUOTA_FIELDS)):
         if name in fields:
             # The hint of this header alone, in a response that is not from a cache.
             own = [(name, value) for value in fields[name]]

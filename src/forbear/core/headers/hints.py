@@ -17,7 +17,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ..outcome import NO_HINT, Hint
-from .fields import FOREVER, OWS, Clock, Names, collect, is_digits, members, number
+from .fields import FOREVER, OWS, Clock, Names, as_text, collect, is_digits, members, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,20 +58,16 @@ def read_response(
 ) -> tuple[Hint, bool]:
     """Return the hint of ``read_hint``, and whether the response is a stored one, which the same
     key would return again.
-
     """
     lines = headers if isinstance(headers, (list, tuple)) else list(headers)  # Clock reads again
     names = _FIELDS if status >= 400 else _REDIRECT_FIELDS if status >= 300 else _SUCCESS_FIELDS
-    fields = collect(lines, names)
-    if not fields:
-        return NO_HINT, False
-    replayed = _REPLAYED in fields and "true" in map(str.lower, fields[_REPLAYED])
-    clock = Clock(lines, now)
+    fields, clock = collect(lines, names), Clock(lines, now)
+    replayed = "true" in map(str.lower, fields.get(_REPLAYED, ()))
     found = _first_delay(fields, clock)
-    if found is None and not QUOTA_FIELDS.isdisjoint(fields):
+    if found is None and status >= 400 and any(is_quota(name) for name, _ in lines):
         from .quota import read_quota  # loaded with the first failure that shows a quota
 
-        found = read_quota(status, fields, clock)
+        found = read_quota(status, lines, clock)
     should_retry = _advice(fields, clock)
     if found is None:
         return NO_HINT if should_retry is None else Hint(None, should_retry, None), replayed
@@ -79,6 +75,11 @@ def read_response(
     if not 0 <= delay <= FOREVER:
         delay = 0.0 if delay < 0 else FOREVER
     return Hint(delay, should_retry, source), replayed
+
+
+def is_quota(name: str | bytes) -> bool:
+    """Is a quota read of a header, by quota.py?"""
+    return as_text(name).lower().startswith(_QUOTAS)
 
 
 def why_unused(lines: Iterable[Line], hint: Hint) -> str | None:
@@ -161,21 +162,11 @@ _ADVICE = ("x-should-retry", "stripe-should-retry")
 
 _REPLAYED = "idempotent-replayed"
 
-# Of these a quota is read, by quota.py.
-QUOTA_FIELDS = frozenset((
-    "ratelimit", "ratelimit-remaining", "ratelimit-reset", "x-ratelimit-remaining",
-    "x-rate-limit-remaining", "x-ratelimit-reset", "x-rate-limit-reset", "x-ratelimit-reset-after",
-    "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
-    "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens",
-    *(
-        f"anthropic-ratelimit-{of}-{what}"
-        for of in ("requests", "tokens", "input-tokens", "output-tokens")
-        for what in ("remaining", "reset")
-    ),
-))  # fmt: skip
+# Of headers that are called so a quota is read, by quota.py.
+_QUOTAS = ("ratelimit", "x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-")
 
-# The lower-case names of all headers that a decision reads, the first that counts first.
-READ = (*(name for name, _ in _SOURCES), *_ADVICE, _REPLAYED, *sorted(QUOTA_FIELDS))
+# The lower-case names of all others that a decision reads, the first that counts first.
+READ = (*(name for name, _ in _SOURCES), *_ADVICE, _REPLAYED)
 
 _FIELDS = Names(READ)
 _REDIRECT_FIELDS = Names(("retry-after", _REPLAYED))

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 _STATUSES = frozenset({403, 429, 503})
 
 
-def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | None:
+def read_quota(status: int, lines: Iterable[Line], clock: Clock) -> tuple[float, str] | None:
     """Return the seconds until an exhausted quota is filled again, and the header that says so."""
-    if status not in _STATUSES or fields.keys().isdisjoint(_RESETS) or clock.age() > 0:
+    if status not in _STATUSES or clock.age() > 0:
         return None
+    fields = collect(lines, QUOTA_FIELDS)
     # Without a usable remaining value, the status must say by itself that a limit was hit.
     for quotas in _spellings(fields, clock, unknown=0.0 if status == 429 else inf):
         exhausted = [one for one in quotas if one.left == 0]
@@ -40,12 +41,6 @@ def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | 
             last = max(exhausted, key=lambda one: one.seconds)
             return last.seconds, last.name if last.name in fields else _RATE_LIMIT
     return None
-
-
-def remaining_of(name: str) -> tuple[str, ...]:
-    """Return the headers of which the first that is present gates the reset header ``name``."""
-    resets = (reset for family in _FAMILIES for reset in family)
-    return next((reset.remaining for reset in resets if reset.name == name), ())
 
 
 def is_rate_limit(text: str) -> bool:
@@ -74,11 +69,8 @@ def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota,
         lines: The header lines.
         now: Unix seconds.
     """
-    fields = collect(lines, _SHOWN)
-    if not fields:
-        return ()
-    clock = Clock(lines, now)
-    if clock.age() > 0:
+    fields, clock = collect(lines, _SHOWN), Clock(lines, now)
+    if not fields or clock.age() > 0:
         return ()
     for quotas in _spellings(fields, clock, unknown=inf):
         found = tuple(
@@ -258,8 +250,6 @@ _FAMILIES: tuple[tuple[_Reset, ...], ...] = (
         for of in ("requests", "tokens", "input-tokens", "output-tokens")
     ),
 )
-_RESETS = {_RATE_LIMIT}.union(reset.name for family in _FAMILIES for reset in family)
-_SHOWN = Names((
-    *_RESETS, _POLICY,
-    *(name for family in _FAMILIES for reset in family for name in reset.remaining + reset.limits),
-))  # fmt: skip
+_ALL_RESETS = [reset for family in _FAMILIES for reset in family]
+QUOTA_FIELDS = Names([_RATE_LIMIT]).union(*((one.name, *one.remaining) for one in _ALL_RESETS))
+_SHOWN = QUOTA_FIELDS.union([_POLICY], *(one.limits for one in _ALL_RESETS))
