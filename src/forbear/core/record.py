@@ -89,11 +89,8 @@ class CallRecord(NamedTuple):
     @property
     def reasons(self) -> tuple[str, ...]:
         """The status or the name of the exception's class of each failed attempt."""
-        return tuple(
-            str(attempt.status or attempt.error)
-            for attempt in self.attempts
-            if attempt.failure is not None
-        )
+        failed = (attempt for attempt in self.attempts if attempt.failure is not None)
+        return tuple(str(attempt.status or attempt.error) for attempt in failed)
 
     def __str__(self) -> str:
         story = ", ".join(self.reasons) or "no failure"
@@ -120,20 +117,16 @@ SECONDS = {"held": "held", "waited_for_slot": "waited for a slot", "paced": "pac
 
 def record_from(story: Story) -> CallRecord:
     """Make the record of a call from its notes."""
-    attempts = []
-    history, more = story.history, dict(story.more)
+    history, more, attempts = story.history, dict(story.more), []
     order = more.pop(ORDER, None)
     if order is not None:
         history = order.attempts(history)
     for number, one in enumerate(history, story.sent_before + 1):
         why = one.failure
-        made = AttemptRecord(
-            number, one.origin, one.status, why and why.kind, why and why.phase,
-            why and why.error, one.elapsed, one.delay, one.source,
-            one.sent_after,
-        )  # fmt: skip
-        attempts.append(made)
-    reason, refused = (None, None) if story.stop is None else story.stop
+        kind, phase, error = (why.kind, why.phase, why.error) if why else (None, None, None)
+        facts = one.origin, one.status, kind, phase, error, one.elapsed, one.delay, one.source
+        attempts.append(AttemptRecord(number, *facts, one.sent_after))
+    reason, refused = story.stop or (None, None)
     if reason is None and history and history[-1].failure is None:
         # The last response was accepted but is no success: its status is not retried.
         reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None

@@ -13,7 +13,6 @@ from logging import DEBUG, NullHandler, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..engine.frames import let_signals_through, warn
 from .rows import LINES, NUMBERS, REFUSALS, TABLE, event_of, host_of
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ class EventLog:
         try:
             function(*facts)
         except Exception as error:
+            from ..engine.frames import let_signals_through
+
             let_signals_through(error)
             name = getattr(listener, "__qualname__", type(listener).__name__)
             self.hook_failed(f"on_event {name}", error)
@@ -154,6 +155,8 @@ class EventLog:
         kind, text = type(error).__name__, f": {error}" if isinstance(error, Exception) else ""
         then = "the call is not retried" if ends_retries else "the call goes on without it"
         if hook not in self._logged:
+            from ..engine.frames import warn
+
             # Where a filter makes it an error, it must not cost the caller a response.
             with suppress(Exception):
                 warn(f"{hook} {did} {kind}{text}; {then}")
