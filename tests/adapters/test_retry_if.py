@@ -224,8 +224,11 @@ HINTS = [
 
 
 async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
+    look = state_is("pending", is_async=adapter.is_async)
     options = {"policy": POLICY.for_vendors("google"), **quick}
-    for answer, waited in HINTS:
+    for answer, waited in [*HINTS, HINTS[0]]:
+        if quick["clock"].sleeps and answer is HINTS[0][0]:
+            options["retry_if"] = look  # reads the body too
         quick["clock"].sleeps.clear()
         with Origin(b"ok", [answer, Answer()]) as origin:
             assert (await adapter.once(url=origin.url, **options)).content == b"ok"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Coroutine
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ async def look(port: Port[Response], call: Call, response: Response) -> Response
         from ..core.headers.vendors import vendor_hint  # the policy has loaded it
 
         try:
-            call.notes[BODY_HINT] = vendor_hint(vendors, status, media_type(lines), shown.decoded())
+            call.notes[BODY_HINT] = vendor_hint(vendors, status, media_type(lines), shown.decoded)
         except Exception:  # too long, too slow, broken, or not decoded
             call.notes[BODY_HINT] = None
     return response
@@ -135,10 +136,12 @@ class Shown:
     """
 
     def __init__(self, body: bytes | Exception, lines: Iterable[Line]) -> None:
-        self._body, self._lines, self._is_read = body, lines, False
+        self._body, self._lines = body, lines
+        self._left = body if isinstance(body, bytes) else b""
 
+    @cached_property
     def decoded(self) -> bytes:
-        """Return the body without its codings.
+        """The body without its codings.
 
         Raises:
             What prevents that it is shown.
@@ -148,9 +151,9 @@ class Shown:
         return decoded(self._lines, self._body)
 
     async def read(self) -> bytes:
-        self.decoded()
-        found, self._body = self._body, b""
-        return found  # type: ignore[return-value]
+        assert self.decoded is not None, "else it has raised"
+        found, self._left = self._left, b""
+        return found
 
     async def close(self) -> None:
         """Leave the body to its caller."""
