@@ -71,7 +71,7 @@ for path in sorted(ROOT.rglob("*.py")):
     FILES[name.removesuffix("__init__").rstrip(".")] = path
 # Add-ons that act: they send, read bodies, call functions of the user's, or import what checks an
 # address.
-ACTING = r"addons\.(contact|event_streams|hedge|hooks|in_flight|incoming|inspection|resume)"
+ACTING = r"addons\.(contact|event_streams|hedge|hooks|concurrency|incoming|inspection|resume)"
 PURE = [
     name
     for name in FILES

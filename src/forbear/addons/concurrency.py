@@ -14,19 +14,13 @@ grows no further. The numbers are those of benchmarks/concurrency.py.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import KW_ONLY
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.call import IN_FLIGHT, IN_QUEUE, Limit
-from ..core.checks import (
-    check_bool,
-    check_choice,
-    check_number,
-    check_positive_int,
-    rebuilt,
-    suggesting,
-)
-from ..core.feature_checks import check_is, check_scope
+from ..core.checks import check_bool, check_choice, check_number, check_positive_int
+from ..core.feature_checks import begins_anew, check_is, check_scope
 from ..core.headers.fields import media_type
 from ..core.outcome import Reason
 from ..engine.calls import end_attempt, sent_request
@@ -34,7 +28,6 @@ from ..engine.reading import WHOLE, is_endless
 from ..errors import RetryRefused
 from ..limits import Locked
 from ..limits.scopes import delay_by, key_of
-from .in_flight import Releasing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -43,10 +36,10 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure
     from ..engine.port import Port, Response
+    from ..engine.reading import Source
     from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
-FORGOTTEN = 64  # at once
 FADE = 600.0  # seconds without an attempt after which a scope is forgotten
 SHRINK = 0.7  # the share of the slots that a throttle leaves
 RAMP = 0.25  # slots that each good response adds to a new scope, until something is throttled
@@ -109,6 +102,35 @@ class Slot:
         return port.surround(sent_request(call), response, lambda source: Releasing(source, notes))
 
 
+class Releasing:
+    """A source that gives back the slot of its attempt when its body ends."""
+
+    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
+        self._notes, self.stream = notes, stream
+
+    async def read(self) -> bytes:
+        piece = b""
+        try:
+            piece = await self.stream.read()
+        finally:
+            if not piece:
+                self._free()
+        return piece
+
+    async def close(self) -> None:
+        try:
+            await self.stream.close()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        slot = self._notes.get(IN_FLIGHT)
+        if slot is not None:
+            slot.free()
+
+    __del__ = _free  # dropped without being closed
+
+
 class Window:
     """The slots of one scope. Without a lock: what has to be exact its limit does inside its own.
 
@@ -144,6 +166,10 @@ class Window:
         self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
         self.heard_at = now
         self._restart()
+
+    def is_used(self) -> bool:
+        """Is an attempt in flight, or waiting?"""
+        return bool(self.taken or self.waiting)
 
     def room(self, now: float) -> float:
         """Slots that are free now."""
@@ -228,18 +254,15 @@ class Window:
     def grant(self, now: float) -> list[Slot]:
         """Give free slots to the first of the queue; return those."""
         granted: list[Slot] = []
-        waiting = self.waiting
-        if waiting:
-            room = self.room(now)
-            while waiting and room >= 1:
-                slot = next(iter(waiting))
-                self.taken.add(slot)  # first: an interruption grants it twice, and loses nothing
-                granted.append(slot)
-                del waiting[slot]
-                room -= 1
+        while self.waiting and self.room(now) >= 1:
+            slot = next(iter(self.waiting))
+            self.taken.add(slot)  # first: an interruption grants it twice, and loses nothing
+            granted.append(slot)
+            del self.waiting[slot]
         return granted
 
 
+@begins_anew
 class ConcurrencyLimit(Locked):
     """Bounds how many attempts are in flight at once. Thread-safe; may serve several transports.
 
@@ -282,47 +305,40 @@ class ConcurrencyLimit(Locked):
 
     quiet = False  # each attempt has to ask
 
-    @suggesting
-    def __init__(
-        self,
-        most: int | None = None,
-        *,
-        adaptive: bool = True,
-        least: int = 1,
-        start: int = 20,
-        scope: CallerScope = "credential",
-        max_waiting: int | None = None,
-        releases: Literal["headers", "body"] | None = None,
-    ) -> None:
-        check_bool("adaptive", adaptive)
+    most: int | None = None
+    _: KW_ONLY
+    adaptive: bool = True
+    least: int = 1
+    start: int = 20
+    scope: CallerScope = "credential"
+    max_waiting: int | None = None
+    releases: Literal["headers", "body"] | None = None
+
+    def __post_init__(self) -> None:
+        most = self.most
+        check_bool("adaptive", self.adaptive)
         if most is not None:
             check_positive_int("most", most)
-        elif not adaptive:
+        elif not self.adaptive:
             raise ValueError(
                 "adaptive=False needs a number: write ConcurrencyLimit(10, adaptive=False)"
             )
-        check_positive_int("least", least)
-        check_positive_int("start", start)
-        if most is not None and least > most:
-            raise ValueError(f"least must be at most most ({most}), got {least}")
-        check_scope(scope, "credential", "origin")
-        if max_waiting is not None:
-            check_number("max_waiting", max_waiting, 0, "; None lets any number wait")
-        if releases is not None:
-            check_choice("releases", releases, ("headers", "body"))
-        self.most = most
-        self.adaptive = adaptive
-        self.least = least
-        self.start = start
-        self.scope: CallerScope = scope
-        self.max_waiting = max_waiting
-        self.releases = releases
-        self._first = float(min(max(start, least), most or inf) if adaptive else most or 0)
+        check_positive_int("least", self.least)
+        check_positive_int("start", self.start)
+        if most is not None and self.least > most:
+            raise ValueError(f"least must be at most most ({most}), got {self.least}")
+        check_scope(self.scope, "credential", "origin")
+        if self.max_waiting is not None:
+            check_number("max_waiting", self.max_waiting, 0, "; None lets any number wait")
+        if self.releases is not None:
+            check_choice("releases", self.releases, ("headers", "body"))
+        first = min(max(self.start, self.least), most or inf) if self.adaptive else most or 0
+        self._first = float(first)
         super().__init__()
         self._begin()
 
     def _begin(self) -> None:
-        self._scopes: dict[Hashable, Window] = {}
+        self._scopes: OrderedDict[Hashable, Window] = OrderedDict()
         self._freed: deque[Slot] = deque()  # given back, and not in their scope's books yet
 
     def after_fork(self) -> None:
@@ -332,21 +348,11 @@ class ConcurrencyLimit(Locked):
 
     def enter(self, slot: Slot, key: Hashable, now: float) -> bool | None:
         """Take a slot of a scope; False: it waits in the queue. None: it may not wait."""
-        scope = self._scopes.get(key)
-        if scope is not None and not scope.waiting and now - scope.used_at < FADE:
-            # Without the lock, as nearly always: whoever adds itself to a set that is not too large
-            # then has a slot. Of two that find it too large, both go and queue.
-            scope.used_at, slot.scope = now, scope
-            taken = scope.taken
-            taken.add(slot)
-            is_free = len(taken) <= scope.limit <= scope.ramp or scope.room(now) >= 0
-            if is_free and not scope.waiting:
-                return True
-            taken.discard(slot)
         with self._lock:
             scope = self._scopes.get(key)
-            if scope is None or (now - scope.used_at > FADE and not (scope.taken or scope.waiting)):
+            if scope is None or (now - scope.used_at > FADE and not scope.is_used()):
                 scope = self._add(key, now)
+            self._scopes.move_to_end(key)
             scope.used_at, slot.scope = now, scope
             found: bool | None = None
             if not scope.waiting and scope.room(now) >= 1:
@@ -356,51 +362,44 @@ class ConcurrencyLimit(Locked):
                 scope.waiting[slot] = None
                 found = False
             scope.was_full = scope.was_full or not found
-        if self._freed:
-            self._settle()
+        self._settle()
         return found
 
     def ask(self, slot: Slot, now: float) -> float:
         """Return seconds until a slot that waits asks again; 0: it has its turn."""
         scope = slot.scope
         assert scope is not None
+        slot.wake = None  # it is awake
         with self._lock:
             scope.used_at = now
             scope.grow_in_silence(self.most or inf, now)
             granted = scope.grant(now)
             wait = 0.0 if slot in scope.taken else scope.next_growth(now)
-        self._wake(one for one in granted if one is not slot)
-        if self._freed:
-            self._settle()
+        self._wake(granted)
+        self._settle()
         return wait
 
     def throttled(self, slot: Slot, sent_at: float, now: float) -> None:
         """The attempt of a slot was throttled."""
-        scope = slot.scope
-        if self.adaptive and scope is not None:
+        if self.adaptive and slot.scope is not None:
             with self._lock:
-                scope.throttled(sent_at, float(self.least), now)
-            if self._freed:
-                self._settle()
+                slot.scope.throttled(sent_at, float(self.least), now)
+            self._settle()
 
     def free(self, slot: Slot) -> None:
-        """Take a slot back, in any state; wake whoever is next.
-
-        A finalizer may run in the middle of any line, also of one in this file that holds the lock.
-        Whoever holds it looks for what was given back once it is done.
-        """
-        scope = slot.scope
-        if scope is not None:
-            scope.taken.discard(slot)
-            if scope.waiting:  # looked at second, as whoever joins the queue looks for room second
-                self._freed.append(slot)
-                if not self._lock.locked():
-                    self._settle()
+        """Take a slot back, in any state; wake whoever is next."""
+        if slot.scope is not None:
+            self._freed.append(slot)
+            self._settle()
 
     def _settle(self) -> None:
-        """Let what was given back go to who waits."""
+        """Let what was given back go to who waits.
+
+        A finalizer may run in the middle of any line, also of one in this file that holds the lock.
+        So who finds it locked leaves that to whoever holds it, who comes here afterwards.
+        """
         freed = self._freed
-        while freed:
+        while freed and not self._lock.locked():
             granted: list[Slot] = []
             with self._lock:
                 while freed:
@@ -415,19 +414,18 @@ class ConcurrencyLimit(Locked):
 
     def _wake(self, granted: Iterable[Slot]) -> None:
         for slot in granted:
-            wake = slot.wake
-            if wake is not None:
-                try:
-                    wake()
-                except RuntimeError:  # its event loop is closed, and the call is gone
-                    self.free(slot)
+            try:
+                if slot.wake is not None:
+                    slot.wake()
+            except RuntimeError:  # its event loop is closed, and the call is gone
+                self.free(slot)
 
     def _add(self, key: Hashable, now: float) -> Window:
         scopes = self._scopes
-        if len(scopes) >= MOST_SCOPES:  # some at once, because finding them takes a while
-            idle = (at for at, one in scopes.items() if not (one.taken or one.waiting))
-            for at in sorted(idle, key=lambda at: scopes[at].used_at)[:FORGOTTEN]:
-                del scopes[at]
+        if len(scopes) >= MOST_SCOPES:
+            idle = next((at for at, one in scopes.items() if not one.is_used()), None)
+            if idle is not None:
+                del scopes[idle]
         scope = scopes[key] = Window(self._first, self.adaptive, now)
         return scope
 
@@ -444,33 +442,18 @@ class ConcurrencyLimit(Locked):
         return min((int(scope.limit) for scope in self._known()), default=int(self._first))
 
     def _known(self) -> list[Window]:
-        with self._lock:
-            known = list(self._scopes.values())
-        if self._freed:
-            self._settle()
-        return known
+        self._settle()
+        return list(self._scopes.values())
 
     def __repr__(self) -> str:
         state = f"{self.in_flight()} in flight, {self.waiting()} waiting"
         return f"<ConcurrencyLimit {self.lowest()}, {state}>"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process begins to learn anew.
-        return rebuilt, (ConcurrencyLimit, {name: getattr(self, name) for name in OPTIONS})
-
-
-OPTIONS = ("most", "adaptive", "least", "start", "scope", "max_waiting", "releases")
-
 
 def check(value: object) -> ConcurrencyLimit:
     """Check the option ``concurrency``."""
-    return check_is(
-        "concurrency",
-        value,
-        ConcurrencyLimit,
-        "a ConcurrencyLimit, or None for none",
-        "ConcurrencyLimit()",
-    )
+    code = "ConcurrencyLimit()"
+    return check_is("concurrency", value, ConcurrencyLimit, "a ConcurrencyLimit, or None", code)
 
 
 class SlotLimit(Limit):

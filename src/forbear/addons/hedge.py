@@ -23,22 +23,14 @@ import sys
 from collections import OrderedDict, deque
 from contextvars import copy_context
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.call import IN_FLIGHT, INSPECTED, NUMBER, ORDER, PREPARED_FOR, STORY, Attempt, Call
-from ..core.checks import (
-    check_bool,
-    check_duration,
-    check_number,
-    check_positive_int,
-    rebuilt,
-    shown,
-    suggesting,
-)
+from ..core.checks import check_bool, check_duration, check_number, check_positive_int, shown
 from ..core.decide import is_failure
-from ..core.feature_checks import check_is, texts
+from ..core.feature_checks import begins_anew, check_is, texts
 from ..core.outcome import IDEMPOTENT_METHODS, Failure, FailureKind, Phase, Reason
 from ..engine.alarms import Alarms, PerThread
 from ..engine.driver import classify, close, inspected
@@ -79,7 +71,7 @@ SLOW = Failure(FailureKind.READ_TIMEOUT, Phase.SENT)  # as which limits see a fi
 SOON = 0.005  # seconds until a hedge that may not win for an instant tries again
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@begins_anew
 class Hedge(Locked):
     """Sends a second attempt while the first one is slow; the first good response wins.
 
@@ -110,6 +102,7 @@ class Hedge(Locked):
         TypeError: A value is of the wrong type.
     """
 
+    _: KW_ONLY
     quantile: float = 0.95
     delay: float | None = None
     at_least: float = 0.02
@@ -158,14 +151,6 @@ class Hedge(Locked):
     def __repr__(self) -> str:
         known = f"{len(self._times)} origins and methods known"
         return f"<Hedge {self.ratio:.3g} of responses, {known}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process begins to learn anew. Its public attributes are its options.
-        options = {name: value for name, value in vars(self).items() if name[0] != "_"}
-        return rebuilt, (Hedge, options)
-
-
-Hedge.__init__ = suggesting(Hedge.__init__)  # type: ignore[method-assign]
 
 
 def check(value: object) -> Hedge:

@@ -5,14 +5,27 @@ Each message says what was given, and the code to write instead.
 
 from __future__ import annotations
 
-from .checks import shown
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-TYPE_CHECKING = False
+from .checks import rebuilt, shown, suggesting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeVar
 
-    T = TypeVar("T")
+T = TypeVar("T")
+
+
+@dataclass_transform()
+def begins_anew(cls: type[T]) -> type[T]:
+    """Make a dataclass of an option's class, of which a copy in another process begins anew."""
+
+    def reduced(self: Any) -> tuple[object, ...]:
+        return rebuilt, (cls, {one.name: getattr(self, one.name) for one in fields(self)})
+
+    made: Any = dataclass(eq=False, repr=False)(cls)  # a type checker lets no method be set
+    made.__init__, made.__reduce__ = suggesting(made.__init__), reduced
+    return cls
 
 
 def check_is(option: str, value: object, cls: type[T], wanted: str, code: str) -> T:
