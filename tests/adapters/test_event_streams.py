@@ -53,7 +53,8 @@ async def test_a_stream_that_fails_at_once_is_retried(adapter, server, quick, is
     policy, events = POLICY.replace(methods={"GET", "PATCH"}), []
     options = {"event_streams": streams, "on_event": [events.append], **quick}
     async with adapter.client(policy=policy, **options) as client:
-        for number, step in enumerate(BROKEN + EMPTY):
+        # A client that reads it whole takes an empty one as it is.
+        for number, step in enumerate(BROKEN + EMPTY * (is_open or streams is not None)):
             # No POST with a key: the server would return the same stream as its stored answer.
             for method, named in (*REPEATABLE, *([("POST", KEYED)] if step in BROKEN else [])):
                 path = f"{URL}/{method}/{number}"
@@ -181,7 +182,7 @@ async def test_what_follows_the_first_event_is_the_callers(adapter, server, quic
 @pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
 async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams):
     async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
-        for is_open in (False, True):
+        for is_open in (False, True)[streams is None :]:
             server.script(URL, stream(body=b""))
             fetch = adapter.open if is_open else adapter.call
             response = await fetch(client, "POST", server.url + URL, content=b"{}")
@@ -190,7 +191,7 @@ async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams
             server.script(URL, stream("cut:0;chunked=1"))
             with pytest.raises(adapter.cut_error):
                 await adapter.read(await fetch(client, "POST", server.url + URL, content=b"{}"))
-        assert len(server.requests(URL)) == 4
+        assert len(server.requests(URL)) == (4 if streams else 2)
 
 
 @pytest.mark.smoke

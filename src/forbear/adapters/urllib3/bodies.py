@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from ...core.call import RECORD
 from ...core.headers.fields import begins_events
 from ...engine.bodies import innermost, layers, rest_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
-from ...engine.reading import DRAIN_SECONDS, Nothing
+from ...engine.reading import Nothing
 from ...errors import ForbearError
-from .deadlines import socket_of
-from .live import PIECE, Live
+from .live import PIECE, Live, bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -58,10 +58,6 @@ class File:
             piece, self._left = piece[:amt], piece[amt:]
         return piece
 
-    def give_up(self) -> None:
-        """The caller ends the reading, so that is no failure, and nothing is requested anew."""
-        self.source.is_closed = True  # type: ignore[attr-defined]
-
     def close(self) -> None:
         self.closed, self._left = True, b""
         drive(self.source.close())
@@ -80,6 +76,7 @@ class Replaced(HTTPResponse):
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
         self.is_prompt = is_prompt(raw)
+        setattr(self, RECORD, getattr(raw, RECORD, None))
         super().__init__(
             body=self.file,  # type: ignore[arg-type]
             preload_content=False,
@@ -109,11 +106,11 @@ class Replaced(HTTPResponse):
         """Do nothing: a live source releases its own at its end."""
 
     def drain_conn(self) -> None:
-        self.file.give_up()
+        self.file.source.is_closed = True  # type: ignore[attr-defined]  # nothing is requested anew
         super().drain_conn()
 
     def shutdown(self) -> None:
-        self.file.give_up()
+        self.file.source.is_closed = True  # type: ignore[attr-defined]
         self.live.shutdown()
 
     def fileno(self) -> int:
@@ -176,28 +173,7 @@ def broken_before() -> Exception:
     return ProtocolError("Connection broken: the body has broken before")
 
 
-def within(
-    raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None = None
-) -> HTTPResponse:
+def within(raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None) -> HTTPResponse:
     """Let each read from a response end at the latest that many seconds from now."""
-    found = around(raw, lambda source: source)
-    source = innermost(found.file.source)
-    if isinstance(source, Live):
-        source.ends_at, source.late = SYSTEM_CLOCK.true_monotonic() + seconds, late
-    return found
-
-
-def is_cut_off(raw: HTTPResponse) -> bool:
-    """Does nothing follow the head of a response that should have a body?
-
-    Then it may be half a head, which http.client takes for a shorter one.
-    """
-    raw = raw.live if isinstance(raw, Replaced) else raw
-    if socket_of(raw) is None or raw.length_remaining == 0:
-        return False
-    if not drive(Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS).has_more()):
-        return False
-    try:
-        return not raw._fp.fp.peek(1)  # type: ignore[union-attr]
-    except OSError:
-        return True
+    replaced = around(raw, lambda source: source)
+    return bound(replaced, SYSTEM_CLOCK.true_monotonic() + seconds, late)

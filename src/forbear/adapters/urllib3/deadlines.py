@@ -7,11 +7,10 @@ can exceed it, since http.client receives those by itself.
 
 from __future__ import annotations
 
-import socket
 import threading
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from urllib3 import HTTPResponse, poolmanager
@@ -20,17 +19,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from ...engine.reading import DRAIN_BYTES
 from .errors import mark_unsent
 from .request import least
-
-if TYPE_CHECKING:
-    from urllib3.connection import HTTPConnection as Connection
-    from urllib3.connectionpool import HTTPConnectionPool as Pool
-    from urllib3.response import HTTPResponse as Response
-
-else:
-    Pool = Connection = Response = object  # what the parts below are combined with
 
 
 class Here(threading.local):
@@ -65,47 +55,40 @@ def socket_of(raw: Any) -> Any:
     return getattr(getattr(getattr(below, "fp", None), "raw", None), "_sock", None)
 
 
-def close(raw: Any) -> None:
-    """Close a response that nobody reads any more."""
-    if raw.connection is None and not raw.closed:
-        # With release_conn=True the pool has the connection back already. The rest of this response
-        # is still to come, and would be read as the next one's.
-        with suppress(Exception):
-            socket_of(raw).shutdown(socket.SHUT_RDWR)
-    raw.close()
-    raw.release_conn()  # a closed one too, since a pool with block=True counts them
+def received(raw: Any) -> bytes | None:
+    """What has come of a body and was not read yet, without waiting; None if that is not shown.
 
-
-def is_quick(raw: HTTPResponse) -> bool:
-    """May the rest of a failed response be worth reading?
-
-    Not after the pool has its connection back: the next request may be under way there.
+    Raises:
+        OSError: The connection is broken.
     """
-    if raw.closed or (raw.length_remaining or 0) > DRAIN_BYTES:
-        return False
-    raw = getattr(raw, "live", raw)
-    return raw.connection is not None or socket_of(raw) is None
+    sock = socket_of(raw)
+    if not hasattr(sock, "gettimeout"):  # pyOpenSSL's raise a timeout if nothing has come
+        return None
+    configured = sock.gettimeout()
+    sock.settimeout(0)
+    try:
+        found: bytes = raw._fp.fp.peek(1)
+        return found
+    except OSError as error:
+        if type(error).__name__ == "SSLWantReadError":
+            return b""
+        raise
+    finally:
+        sock.settimeout(configured)
 
 
 def has_arrived(raw: HTTPResponse) -> bool:
     """Has all of a body of known length come with its head? Then no read of it can be late."""
-    sock, length = socket_of(raw), raw.length_remaining
-    if not length or not hasattr(sock, "gettimeout"):
-        return False
-    configured = sock.gettimeout()
     try:
-        sock.settimeout(0)
-        return len(raw._fp.fp.peek(1)) >= length  # type: ignore[union-attr]
-    except OSError:  # nothing has come
+        return 0 < (raw.length_remaining or 0) <= len(received(raw) or b"")
+    except OSError:  # reading it raises the error
         return False
-    finally:
-        sock.settimeout(configured)
 
 
 # Before the request is written.
 
 
-class DeadlinePool(Pool):
+class DeadlinePool(HTTPConnectionPool):
     """The part of a pool that waits for a connection in time, and makes those that count."""
 
     @property
@@ -117,49 +100,40 @@ class DeadlinePool(Pool):
         HERE.pool, HERE.is_reused = ref(self), False
         if HERE.ends_at != inf:  # else a pool with block=True would wait for ever
             named["pool_timeout"] = least(named.get("pool_timeout"), max(left_here(), 0.0))
-        return super().urlopen(*arguments, **named)
+        response = super().urlopen(*arguments, **named)
+        HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
+        return response
 
 
-class Counting(Connection):
-    """The part of a connection that counts its requests, and begins no step after the deadline.
+class Counting(HTTPConnection):
+    """The part of a connection that counts its requests, and begins none after the deadline.
 
     What fails while it connects is marked: urllib3 has the same errors for a TLS handshake and a
     tunnel that are cut off as for a request.
     """
 
     uses = 0
-    last: Any = None  # its last response, weak
 
     def connect(self) -> None:
-        self.uses, HERE.is_reused = 0, False
+        self.uses = 0
         try:
             super().connect()
         except Exception as error:
             mark_unsent(error)
             raise
-        self._end_in_time()  # no timeout bounds name resolution
 
     def request(self, *arguments: Any, **named: Any) -> None:
-        if self.sock is not None:  # else it connects
-            self._end_in_time()
-            HERE.is_reused = self.uses > 0
+        if self.sock is None:
+            self.connect()
+        HERE.is_reused = self.uses > 0
+        if HERE.ends_at != inf:
+            left = left_here()
+            if left <= 0:  # no timeout bounds name resolution
+                raise DeadlineCut
+            self.timeout = least(self.timeout, left)  # for the writing
+            self.sock.settimeout(self.timeout)
         super().request(*arguments, **named)
         self.uses += 1
-
-    def getresponse(self) -> Any:
-        response = super().getresponse()
-        self.last = ref(response)
-        HERE.is_reused = False  # whatever becomes of the body, its connection was not stale
-        return response
-
-    def _end_in_time(self) -> None:
-        if HERE.ends_at == inf:
-            return
-        left = left_here()
-        if left <= 0:
-            raise DeadlineCut
-        self.timeout = least(self.timeout, left)  # for the writing
-        self.sock.settimeout(self.timeout)
 
 
 # By the class that each stands for.
@@ -177,23 +151,19 @@ def close_idle() -> None:
     pool = HERE.pool and HERE.pool()
     with suppress(AttributeError), pool.pool.mutex:
         for connection in pool.pool.queue:
-            if not isinstance(connection, Counting):
-                continue
-            # With release_conn=True it is in the queue while its response is still being read.
-            response = connection.last and connection.last()
-            if response is None or response.closed:
-                try:
-                    connection.close()
-                except Exception as error:  # the connection may be broken anyway
-                    from ...engine.frames import let_signals_through
-
-                    let_signals_through(error)
+            sock = getattr(connection, "sock", None)
+            if sock is not None:
+                # ``connection.close`` would end its response too, which with release_conn=True may
+                # still be read.
+                connection.sock = None
+                with suppress(Exception):  # it may be broken anyway
+                    sock.close()
 
 
 # Under their own names, with which messages of urllib3's errors begin.
 DEADLINE_POOLS: dict[str, Any] = {
-    scheme: type(kind.__name__, (DeadlinePool, kind), {})
-    for scheme, kind in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
+    "http": type("HTTPConnectionPool", (DeadlinePool,), {}),
+    "https": type("HTTPSConnectionPool", (DeadlinePool, HTTPSConnectionPool), {}),
 }
 
 
@@ -201,11 +171,3 @@ def keep_deadlines(manager: Any) -> None:
     """Begin no step of a call after its deadline, in pools that a manager makes from now on."""
     if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme:
         manager.pool_classes_by_scheme = DEADLINE_POOLS
-
-
-LARGE = 65_536  # bytes; a smaller body is requested anew
-
-
-def is_large(raw: Any) -> bool:
-    """Is the beginning of a body worth keeping, should it break?"""
-    return (getattr(raw, "length_remaining", None) or 0) > LARGE

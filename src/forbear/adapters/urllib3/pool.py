@@ -77,7 +77,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     # Most calls give no Retry: the one that was made for the default of their pool.
     latest: tuple[object, Any] = (..., None)
     status_of = staticmethod(attrgetter("status"))
-    body_of = staticmethod(attrgetter("data"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
 
     @staticmethod
@@ -88,15 +87,11 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         request = PoolRequest(*source)
         if request.headers is None:
             request.headers = request.pool.headers
-        return Urllib3Request(
-            request.method.upper(),
-            origin_at(request.url, request.pool),
-            request.headers,
-            self.settings.key_names,
-            request.url,
-            request,
-            streams=not request.preload,
-        )
+        method, names = request.method.upper(), self.settings.key_names
+        origin = origin_at(request.url, request.pool)
+        view = Urllib3Request(method, origin, request.headers, names, request.url, request)
+        view.streams = not request.preload
+        return view
 
     def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
         from .guard import guard_of
@@ -130,14 +125,14 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         parts = request.method, request.url, request.body, request.headers
         return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]
 
-    def load(self, request: Any, response: HTTPResponse) -> bytes:
+    def load(self, request: Any, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released.
 
         Raises:
             What urllib3 would have raised, mostly a MaxRetryError.
         """
         try:
-            data = response.data
+            _ = response.data
         except BaseException as error:
             response.close()
             response.release_conn()
@@ -151,7 +146,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
                 )  # fmt: skip
             raise
         response.release_conn()
-        return data
 
     def timeout_of(self, view: Urllib3Request) -> Any:
         original: PoolRequest = view.original

@@ -6,8 +6,10 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from contextlib import suppress
+from functools import partial
 from math import inf
+from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from urllib3 import HTTPResponse
@@ -15,7 +17,6 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
-from ...core.headers.fields import begins_events
 from ...core.outcome import TIMEOUT_KINDS, Failure
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
@@ -25,15 +26,7 @@ from ...engine.errors import EARLY, ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF, addon
-from .deadlines import (
-    HERE,
-    close,
-    close_idle,
-    has_arrived,
-    is_large,
-    is_quick,
-    read_freely,
-)
+from .deadlines import HERE, close_idle, has_arrived, read_freely, socket_of
 from .errors import classify, tree
 from .request import PLAIN, Urllib3Request, in_url, least, path_of, phases_of, viewed
 
@@ -84,12 +77,10 @@ class Urllib3Port(Port[AnyResponse]):
         @staticmethod
         def status_of(response: AnyResponse, /) -> int: ...
         @staticmethod
-        def body_of(response: AnyResponse, /) -> bytes: ...  # that was read
-        @staticmethod
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
-        def load(self, request: Any, response: AnyResponse) -> bytes: ...
+        def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
         def timeout_of(self, view: Urllib3Request) -> Any: ...
         def move(self, request: Any, url: str) -> None: ...  # a copy
@@ -141,18 +132,16 @@ class Urllib3Port(Port[AnyResponse]):
                     live = self.sent(view, outgoing, outgoing.request)
                 status = self.status_of(live)
                 if status < 300:
-                    is_done: object = streams
-                    if streams or outgoing is not None:
+                    is_done = streams or not self.is_long(live)
+                    if streams:
                         begin = partial(call_after_first, self, *facts)
                         if outgoing is not None:
-                            forget_own_lines(outgoing)
                             live = self.free(view, outgoing, context, begin, live)
-                        if streams:
-                            live = watched(self, None, live, begin)
-                    if not streams and not is_large(self.raw_of(live)):
-                        is_done = self.load(source, live) or not self.is_empty_stream(
-                            live, self.view_of(source).method
-                        )
+                        live = watched(self, None, live, begin)
+                    elif is_done:
+                        if outgoing is not None:
+                            live = self.in_time(live, outgoing.deadline_at)
+                        self.load(source, live)
                     if is_done:
                         if not (settings.is_plain and shared.quiet):
                             view = self.view_of(source)
@@ -177,13 +166,6 @@ class Urllib3Port(Port[AnyResponse]):
                 self.close(call.live)
             raise
 
-    @cached_property
-    def outgoing_for(self) -> Callable[..., Outgoing]:
-        """Of engine/prepare.py, which is loaded with the first request that is changed."""
-        from ...engine.prepare import outgoing_for
-
-        return outgoing_for
-
     def prepare(
         self, source: Any, started_at: float, context: CallContext | None, setting: object = None
     ) -> tuple[Urllib3Request, Outgoing]:
@@ -192,12 +174,12 @@ class Urllib3Port(Port[AnyResponse]):
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
+        from ...engine.prepare import outgoing_for  # loaded with the first that is changed
+
         view: Any = self.view_of(source)
         request: Any = view.original
         body = None if type(request.body) in PLAIN else request.body
-        outgoing = self.outgoing_for(
-            self, source, request, body, started_at, context, setting, None
-        )
+        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
         view.guard = outgoing.guard
         return view, outgoing
 
@@ -229,10 +211,17 @@ class Urllib3Port(Port[AnyResponse]):
 
     async def received(self, call: Call, response: AnyResponse) -> AnyResponse:
         status, lines = self.head_of(response)
-        if call.rest is not None:
-            if call.rest.fits(status, lines):
-                return response
-            self.check_head(response)
+        rest, raw = call.rest, self.raw_of(response)
+        if rest is not None and rest.fits(status, lines):
+            return response
+        has_length = getattr(raw, "length_remaining", 0) is not None or raw.chunked
+        if rest is not None or (call.history and not has_length):
+            from .live import is_cut_off
+
+            if is_cut_off(raw):
+                self.close(response)
+                raise ProtocolError("Connection broken: nothing followed the head of the response")
+        if rest is not None:
             if call.request.streams or (status >= 400 and status != 416):
                 return response
             addon("resume").begin_anew(call)
@@ -244,8 +233,6 @@ class Urllib3Port(Port[AnyResponse]):
     def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
         guard, left = view.guard, self.left(limits)
-        if guard is None and left is None:
-            return self.send_as(view, limits, request)
         before, source = HERE.ends_at, request.body if guard is None else guard.source
         try:
             if guard is not None:
@@ -256,12 +243,6 @@ class Urllib3Port(Port[AnyResponse]):
             return self.send_as(view, limits, request)
         finally:  # callers read, and resend, the request of the response
             HERE.ends_at, request.body = before, source
-
-    def is_empty_stream(self, response: AnyResponse, method: str | None) -> bool:
-        """Is a body that was read a stream of events without a byte?"""
-        if self.body_of(response) or method == "HEAD":
-            return False
-        return begins_events(self.status_of(response), list(response.headers.items()))
 
     def is_bounded(self, limits: Limited) -> bool:
         """Is an attempt bounded by other timeouts than the caller's own?"""
@@ -281,7 +262,13 @@ class Urllib3Port(Port[AnyResponse]):
             return
         raw = self.raw_of(response)
         if isinstance(raw, HTTPResponse):
-            close(raw)
+            if raw.connection is None and not raw.closed:
+                # With release_conn=True the pool has the connection back already. The rest of this
+                # response is still to come, and would be read as the next one's.
+                with suppress(Exception):
+                    socket_of(raw).shutdown(SHUT_RDWR)
+            raw.close()
+            raw.release_conn()  # a closed one too, since a pool with block=True counts them
         response.close()
 
     # Bodies.
@@ -293,16 +280,16 @@ class Urllib3Port(Port[AnyResponse]):
         return max(limits.deadline_at - self.clock.monotonic(), LEAST)
 
     def in_time(
-        self, response: AnyResponse, left: float | None,
-        late: Callable[[], Exception] | None = None,
-    ) -> AnyResponse:  # fmt: skip
-        """End the reading of a body after that many seconds; ``late`` is as of ``Live``."""
+        self, response: AnyResponse, ends_at: float, late: Callable[[], Exception] | None = None
+    ) -> AnyResponse:
+        """End the reading of a body by an instant; ``late`` is as of ``Live``."""
         raw = self.raw_of(response)
-        if left is None or not isinstance(raw, HTTPResponse) or raw.closed or has_arrived(raw):
+        if ends_at == inf or self.has_ended(response) or has_arrived(raw):
             return response
         from .bodies import within
 
-        return self.stand_in(response, within(raw, left, late))
+        seconds = max(ends_at - self.clock.monotonic(), LEAST)
+        return self.with_raw(response, within(raw, seconds, late))
 
     def loads(self, call: Call, response: AnyResponse) -> bool:
         """Is the body to be read inside the attempt?"""
@@ -312,8 +299,7 @@ class Urllib3Port(Port[AnyResponse]):
         if (
             not self.settings.options.get("resume")
             or self.settings.inspectors
-            or not is_large(self.raw_of(response))
-            or not self.is_resumable(None, response)
+            or not self.is_long(response)
         ):
             return True
         from ...core.headers.ranges import download_of
@@ -323,16 +309,9 @@ class Urllib3Port(Port[AnyResponse]):
 
     def read(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read the body, if that is part of the attempt."""
-        if not self.loads(call, response):
-            return response
-        response = self.in_time(response, self.left(call))
-        raw = self.raw_of(response)
-        if call.history and getattr(raw, "length_remaining", 0) is None and not raw.chunked:
-            self.check_head(response)
-        self.load(call.request.original, response)
-        # The caller gets a stream of events without a byte as it is, if it comes again.
-        if call.body_error is None and self.is_empty_stream(response, call.request.method):
-            call.body_error = self.stream_error("the stream of events has ended")
+        if self.loads(call, response):
+            response = self.in_time(response, call.deadline_at)
+            self.load(call.request.original, response)
         return response
 
     def run(self, call: Call) -> AnyResponse:
@@ -350,28 +329,10 @@ class Urllib3Port(Port[AnyResponse]):
                 if call.notes.pop(Rest, None):
                     response = drive(hand_over(self, call, response))
             return response  # type: ignore[no-any-return]
-        except BaseException as error:
+        except BaseException:
             self.close(response)
             response = None  # it may be the error, which holds this frame
-            if isinstance(error, Exception) and self.is_cut_by_deadline(call, classify(error)):
-                from ...engine.refusals import deadline_error
-
-                raise deadline_error(self, call, "the deadline ended the attempt") from error
             raise
-
-    def check_head(self, response: AnyResponse) -> None:
-        """Raise if it may be half a head, which http.client takes for a shorter one."""
-        from .bodies import is_cut_off  # loaded with the first body that broke
-
-        if is_cut_off(self.raw_of(response)):
-            self.close(response)
-            raise ProtocolError("Connection broken: nothing followed the head of the response")
-
-    def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
-        """Put another urllib3 response in place of the one that came."""
-        if raw is not self.raw_of(response):
-            setattr(raw, RECORD, vars(response).pop(RECORD, None))
-        return self.with_raw(response, raw)
 
     def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
         return self.free(viewed(call), call, call.context, lambda: call, response)
@@ -383,19 +344,18 @@ class Urllib3Port(Port[AnyResponse]):
         """Do as ``free_to_caller``; ``begin`` returns the call."""
         if not self.is_bounded(limits):
             return response
-        if not view.streams:
-            return self.in_time(response, self.left(limits))
-        read_freely(self.raw_of(response), phases_of(self.timeout_of(view))[2])
-        if context is None or not context.has_deadline():
-            return response
+        ends_at = limits.deadline_at
+        if view.streams:  # its time limits have held until now
+            read_freely(self.raw_of(response), phases_of(self.timeout_of(view))[2])
+            now = self.clock.monotonic()
+            ends_at = inf if context is None else context.deadline_on(self.clock, now)
 
         def late() -> Exception:
             from ...engine.refusals import body_is_late
 
             return body_is_late(self, begin())
 
-        now = self.clock.monotonic()
-        return self.in_time(response, max(context.deadline_on(self.clock, now) - now, LEAST), late)
+        return self.in_time(response, ends_at, late)
 
     def live(self, request: object, response: AnyResponse, ends_at: float = inf) -> Live:
         from .live import live_of  # loaded with the first body that is read by us
@@ -411,19 +371,19 @@ class Urllib3Port(Port[AnyResponse]):
         return not self.has_ended(response) and not getattr(raw, "forbear_resumes", False)
 
     def is_quick(self, call: Call, response: AnyResponse) -> bool:
-        return not self.has_ended(response) and is_quick(self.raw_of(response))
+        if self.has_ended(response) or self.is_long(response):
+            return False
+        # Not after the pool has its connection back: the next request may be under way there.
+        raw = getattr(self.raw_of(response), "live", self.raw_of(response))
+        return raw.connection is not None or socket_of(raw) is None
 
     def is_long(self, response: AnyResponse) -> bool:
-        return (self.raw_of(response).length_remaining or 0) > DRAIN_BYTES
+        return (getattr(self.raw_of(response), "length_remaining", None) or 0) > DRAIN_BYTES
 
     def is_resumable(self, request: object, response: AnyResponse) -> bool:
         raw = self.raw_of(response)
-        return (
-            self.is_open(response)
-            and raw.status in (200, 206)
-            and ("etag" in raw.headers or "last-modified" in raw.headers)
-            and not raw.chunked
-        )
+        has_validator = "etag" in raw.headers or "last-modified" in raw.headers
+        return has_validator and raw.status in (200, 206) and not raw.chunked
 
     def keeps(self, request: object, response: AnyResponse) -> bool:
         return False
@@ -434,7 +394,7 @@ class Urllib3Port(Port[AnyResponse]):
     ) -> AnyResponse:  # fmt: skip
         from .bodies import put_back
 
-        return self.stand_in(response, put_back(self.raw_of(response), pieces, ending))
+        return self.with_raw(response, put_back(self.raw_of(response), pieces, ending))
 
     def pieces_of(self, response: AnyResponse) -> list[bytes]:
         file: Any = getattr(self.raw_of(response), "file", None)
@@ -455,7 +415,7 @@ class Urllib3Port(Port[AnyResponse]):
     ) -> AnyResponse:
         from .bodies import around
 
-        return self.stand_in(response, around(self.raw_of(response), make))
+        return self.with_raw(response, around(self.raw_of(response), make))
 
     def source_of_rest(self, response: AnyResponse) -> Source:
         from .bodies import taken
@@ -500,8 +460,6 @@ class Urllib3Port(Port[AnyResponse]):
     # The end.
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        if type(error).__module__ == "h2.exceptions":  # urllib3.http2 does not wrap it
-            return ProtocolError("Connection broken.", error)
         return error
 
     def note_error(self, call: Call, error: Exception) -> None:
@@ -509,8 +467,6 @@ class Urllib3Port(Port[AnyResponse]):
 
     def note_hop(self, call: Call, response: AnyResponse) -> None:
         setattr(response, SENDS, True)
-        if call.outgoing is not None:
-            forget_own_lines(call.outgoing)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
@@ -524,9 +480,3 @@ class Urllib3Port(Port[AnyResponse]):
     def stream_timeout(self, message: str) -> Exception:
         nothing: Any = None
         return ReadTimeoutError(nothing, nothing, message)
-
-
-def forget_own_lines(outgoing: Outgoing) -> None:
-    """Take out what one attempt alone carried: digest authentication resends its request."""
-    for name in outgoing.own_names:
-        outgoing.request.headers.pop(name, None)

@@ -13,7 +13,7 @@ from ...core.headers.fields import as_text
 from ...core.request import DEFAULT_PORTS, Request, known_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ...core.call import Call
 
@@ -31,21 +31,8 @@ class Urllib3Request(Request):
 
     __slots__ = ("arguments", "streams")
 
-    def __init__(
-        self,
-        method: str,
-        origin: str,
-        headers: Mapping[str, str] | Mapping[str, str | bytes],
-        key_names: frozenset[str] = frozenset(),
-        target: str | None = "",
-        original: Any = None,
-        *,
-        streams: bool = True,
-        arguments: Sequence[Any] = (),
-    ) -> None:
-        super().__init__(method, origin, headers, key_names, target, original)
-        self.streams = streams
-        self.arguments = arguments
+    streams: bool
+    arguments: Sequence[Any]
 
     def header_lines(self) -> list[tuple[str, str]]:
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]

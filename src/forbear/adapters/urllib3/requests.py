@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
 
 
-UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
-
-
 class RequestsPort(Urllib3Port[requests.Response]):
     """The port of one adapter."""
 
     status_of = staticmethod(attrgetter("status_code"))
     raw_of = staticmethod(attrgetter("raw"))
-    body_of = staticmethod(attrgetter("content"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 
     adapter: Any  # which sends once
@@ -46,22 +42,16 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
     def view_of(self, source: Source) -> Urllib3Request:
         request, streams, *arguments = source
-        return Urllib3Request(
-            request.method or "GET",
-            origin_at(request.url),
-            request.headers,
-            self.settings.key_names,
-            request.url,
-            request,
-            streams=streams,
-            arguments=arguments,
-        )
+        method, names = request.method or "GET", self.settings.key_names
+        origin = origin_at(request.url)
+        view = Urllib3Request(method, origin, request.headers, names, request.url, request)
+        view.streams, view.arguments = streams, arguments
+        return view
 
     def guard_of(self, request: requests.PreparedRequest, body: object, hop: object) -> Body:
         from .guard import guard_of
 
-        start = request._body_position
-        return guard_of(body, start, self.settings.body_buffer)
+        return guard_of(body, request._body_position, self.settings.body_buffer)
 
     def move(self, request: requests.PreparedRequest, url: str) -> None:
         request.url = url
@@ -92,18 +82,14 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
             renew_cookies(self, call, before, after)
 
-    def loads(self, call: Call, response: requests.Response) -> bool:
-        return super().loads(call, response) and not response.is_redirect
-
-    def load(self, request: object, response: requests.Response) -> bytes:
+    def load(self, request: object, response: requests.Response) -> None:
+        if response.is_redirect:  # which the session follows, whatever is wrong with its body
+            return
         try:
-            return response.content or b""
-        except BaseException as error:
+            _ = response.content
+        except BaseException:
             response.close()
-            # A session follows a redirect whose body cannot be read.
-            if not (response.is_redirect and isinstance(error, UNREADABLE)):
-                raise
-            return b""
+            raise
 
     def timeout_of(self, view: Urllib3Request) -> Timeouts:
         return view.arguments[0]  # type: ignore[no-any-return]
@@ -118,7 +104,6 @@ class RequestsPort(Urllib3Port[requests.Response]):
         return self.with_raw(copy, raw)
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        error = super().final_error(call, error)
         if isinstance(error, ProtocolError) and error is not call.body_error:  # about a rest
             return requests.exceptions.ChunkedEncodingError(error)
         return error
