@@ -294,7 +294,7 @@ class World:
             self.tally.last_retry_at = now
         limits.observe(caller, failure, now)
         if failure is None:
-            caller.accept(now)
+            caller.end(None, None, now)
             limits.leave(caller, now)
             self._go_on(caller, now, is_success=True)
             return

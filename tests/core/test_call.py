@@ -28,7 +28,7 @@ def test_the_story_of_a_call() -> None:
     call.sending(101.5)
     call.note(answer(429), 101.75, 2.0, "retry-after")
     call.sending(103.75)
-    call.note_last(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
+    call.end(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
     record = record_from(story)
     assert repr(story) == f"<Story GET {HERE}, 3 attempts>"
@@ -58,7 +58,7 @@ def test_kinds_of_attempts() -> None:
     call.origin = THERE
     call.sending(1.0)
     assert kind_of(call, 1) == "failover"
-    call.accept(1.0)
+    call.end(None, None, 1.0)
     assert call.history[1].origin == THERE
     call.history.pop()  # of the response that was accepted
     call.note(RESET, 2.0, 0.0, "backoff")
@@ -72,10 +72,10 @@ def test_a_story_is_final_if_more_must_not_be_added() -> None:
     refused = GiveUp(Reason.SERVER_SAID_NO)
     for verdict, is_final in ((None, False), (exhausted, False), (refused, True)):
         call = a_call()
-        call.note_last(answer(503), verdict, 0.0)
+        call.end(answer(503), verdict, 0.0)
         assert call.story(0.0).is_final is is_final
     call = a_call()
     call.note(answer(503), 0.0, 0.0, "backoff")
     call.sending(0.0)
-    call.accept(0.0)
+    call.end(None, None, 0.0)
     assert call.story(0.0).is_final

@@ -20,6 +20,7 @@ from forbear.core.call import Call
 from forbear.core.decide import answered
 from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
+from forbear.engine.log import Events
 from forbear.engine.loop import settle
 from forbear.engine.settings import limits_of
 from forbear.strategies import Failure, Phase
@@ -289,9 +290,7 @@ def test_each_retry_is_decided_by_the_ten_rules(
     gate, budget = RetryGate() if has_gate else None, RetryBudget(0, 0, 5)
     breaker = CircuitBreaker(2, failure_rate=None) if has_breaker else None
     limits, clock = limits_of(gate=gate, breaker=breaker, budget=budget), FakeClock()
-    unheard = dict.fromkeys(("retried", "gave_up", "not_retried"), lambda *told: None)
-    events = SimpleNamespace(**unheard)
-    settings: Any = SimpleNamespace(clock=clock, rewrites=(), events=events)
+    settings: Any = SimpleNamespace(clock=clock, rewrites=(), events=Events("property", ()))
     budget.spend(ORIGIN, 5 - tokens, clock.monotonic())
     for situation, outcomes in calls:
         oracle, paid = Oracle(policy, **situation), []

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from forbear import Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear.core.call import Hold
 from forbear.httpx import RetryTransport
-from forbear.limits.health import HEALTHY, TOKENS, Cause, Health, Hold
+from forbear.limits.health import HEALTHY, TOKENS, Cause, Health
 from forbear.testing import ScriptedTransport
 
 from ..clocks import Interrupted

@@ -165,7 +165,7 @@ def test_every_reason_has_a_level(lines):
     call = Call(POLICY, Request("GET", "https://a.test:443", []), Limits(), 0.0, 4)
     call.sending(0.0)
     failure = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
-    call.note_last(failure, None, 0.0)
+    call.end(failure, None, 0.0)
     for reason in Reason:
         if reason is not Reason.STATUS_NOT_RETRIED:
             call.stop = GiveUp(reason)

@@ -7,6 +7,8 @@ seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -253,19 +255,34 @@ class Limit(Protocol):
         return ()
 
 
-class Held(Protocol):
-    """A call's entry in the queue of the gate (limits/health.py)."""
+@dataclass(eq=False, slots=True)
+class Hold:
+    """A held call's place in the queue of its origin, which the gate keeps (limits/gate.py).
 
-    @property
-    def ready_at(self) -> float: ...
-    @property
-    def until(self) -> float: ...
-    @property
-    def held_at(self) -> float: ...
-    @property
-    def cause(self) -> StrEnum | None: ...  # why it was released; None while it is held
-    @property
-    def refusal(self) -> GiveUp | None: ...  # why the call ends, if it is not released in time
+    Attributes:
+        health: That of the origin.
+        held_at: Since when it is held.
+        ready_at: When its backoff or the server's time is over; the queue is in this order.
+        until: When its patience ends, or its deadline.
+        latest_at: When its deadline or its key ends: a released call that wakes later is not sent.
+        ask_at: When its call asks again.
+        cause: Why it was released; None while it is held.
+        refusal: Why its call ends, if it is not released in time.
+        number: Of two that are ready at one instant the first one is released.
+    """
+
+    health: Any
+    held_at: float
+    ready_at: float
+    until: float
+    latest_at: float
+    ask_at: float
+    cause: StrEnum | None = None
+    refusal: GiveUp | None = None
+    number: int = field(default_factory=count().__next__)
+
+    def __lt__(self, other: Hold) -> bool:
+        return (self.ready_at, self.number) < (other.ready_at, other.number)
 
 
 class SharedLimits(Limit, Protocol):
@@ -307,7 +324,7 @@ class Call:
         # a redirected call have used.
         self.attempts = 0
         self.most_attempts = most  # infinite where only a user's strategy counts them
-        self.hold: Held | None = None  # the call's entry in the gate's queue, while it is held
+        self.hold: Hold | None = None  # the call's entry in the gate's queue, while it is held
 
         self.last_backoff = 0.0  # seconds that the schedule returned last
         self.used_fast_first = False  # the fast first retry is used
@@ -371,28 +388,25 @@ class Call:
         self.prefetch_result = self.body_error = None
         self.notes.pop(REFUND, None)  # last: an interruption before refunds the tokens
 
-    def accept(self, now: float) -> None:
-        """Add an attempt whose response was accepted to the history."""
-        self.stop = self.last_error = None
-        self.is_under_way = False
-        elapsed = now - self.sent_at
-        self.history.append(Attempt(self.status, None, elapsed, None, None, self.sent_to))
-
-    def note_last(self, failure: Failure, stop: GiveUp | None, now: float) -> None:
-        """Add an attempt that failed to the history, as the last one."""
-        self.stop = stop
-        # The caller gets this error. Its traceback leads to the call, so a reference back would
-        # be a cycle, and the frames would stay alive until the garbage collector finds it.
-        self.last_error = None
+    def end(self, failure: Failure | None, stop: GiveUp | None, now: float) -> None:
+        """Note that no attempt follows, and why; the last one was accepted if it has no failure."""
+        # The caller gets the error. Its traceback leads to the call, so a reference back would be
+        # a cycle, and the frames would stay alive until the garbage collector finds it.
+        self.stop, self.last_error = stop, None
         self.note(failure, now)
 
     def note(
-        self, failure: Failure, now: float, delay: float | None = None, source: str | None = None
+        self,
+        failure: Failure | None,
+        now: float,
+        delay: float | None = None,
+        source: str | None = None,
     ) -> None:
-        """Add an attempt that failed to the history, and when it is retried."""
+        """Note the last attempt."""
         self.is_under_way = False
+        status = self.status if failure is None else failure.status
         elapsed = now - self.sent_at
-        self.history.append(Attempt(failure.status, failure, elapsed, delay, source, self.sent_to))
+        self.history.append(Attempt(status, failure, elapsed, delay, source, self.sent_to))
 
     def add_wait(self, seconds: float) -> None:
         """Add a further wait to the one that was decided."""

@@ -8,7 +8,7 @@ response or an error, is kept meanwhile. A cooldown or a circuit breaker may hol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, INSPECTED, KEPT, PREPARED_FOR
 from ..core.decide import decide, relies_on_key
@@ -27,7 +27,7 @@ from .settings import OFF
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ..core.call import Call
+    from ..core.call import Call, Hold
     from ..core.outcome import Failure
     from .port import CommonPort, Port, Response
     from .settings import Settings
@@ -88,7 +88,7 @@ def admit(call: Call, port: CommonPort) -> float | None:
     return delay
 
 
-def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: bool) -> None:
+def released(call: Call, settings: Settings, hold: Hold, now: float, *, may_go: bool) -> None:
     """Note for how long the call was held, and emit why it is released."""
     call.hold = None
     if not may_go:
@@ -96,7 +96,7 @@ def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: b
     seconds = max(0.0, now - hold.ready_at)
     call.add_to_story("held", seconds)
     call.add_wait(seconds)
-    settings.events.emit("released", call, now, cause=hold.cause.value, held=seconds)
+    settings.events.emit("released", call, now, cause=str(hold.cause), held=seconds)
 
 
 def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None:
@@ -259,7 +259,7 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             settings.events.failed(call, now)
             return delay
         if verdict is not None or failure.status is None:
-            call.note_last(failure, verdict, now)
+            call.end(failure, verdict, now)
             if type(verdict) is GiveUp:
                 notify_outer_loops(settings, call, verdict.reason)
                 if call.policy is not OFF:
@@ -267,5 +267,5 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             return None
         call.status = failure.status  # of a response that the policy accepts
         not_retried(settings, call, failure.status)
-    call.accept(now)
+    call.end(None, None, now)
     return None

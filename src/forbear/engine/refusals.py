@@ -79,5 +79,5 @@ def body_is_late(port: CommonPort, call: Call, error: str = "DeadlineExceeded") 
             call.history.pop()
         call.attempts = call.attempts or 1  # the fast path counts none
         failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
-        call.note_last(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
+        call.end(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
     return deadline_error(port, call, "the deadline ended the body")

@@ -24,7 +24,7 @@ from heapq import heappush
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from ..core.call import CUT_BY_SENDER, PLUGIN_ERROR, STORY, Limit
+from ..core.call import CUT_BY_SENDER, PLUGIN_ERROR, STORY, Hold, Limit
 from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
@@ -40,7 +40,6 @@ from .health import (
     TOKENS,
     Cause,
     Health,
-    Hold,
     cost_of,
 )  # fmt: skip
 
@@ -284,7 +283,7 @@ class RetryGate(Locked):
             if health.held >= self.max_held:
                 return None
             health.patience = until - ready_at
-            hold = Hold(health, now, ready_at, until, latest_at)
+            hold = Hold(health, now, ready_at, until, latest_at, ready_at)
             try:
                 heappush(health.queue, hold)
                 health.waiting.add(hold)
@@ -473,7 +472,7 @@ class GateLimit(Limit):
             As ``admit``.
         """
         hold = call.hold
-        assert isinstance(hold, Hold)
+        assert hold is not None
         wait = self._ask(call, hold, now)
         if wait != 0:
             return wait
@@ -555,7 +554,7 @@ class GateLimit(Limit):
         return None
 
     def leave(self, call: Call, now: float) -> None:
-        if isinstance(call.hold, Hold):
+        if call.hold is not None:
             self.gate.drop(call.hold)
             call.hold = None
 
