@@ -1,16 +1,23 @@
 """forbear for a fleet: ``RedisBudget``, one allowance for all processes on all hosts.
 
-What is decided, and what is remembered, is in addons/lease.py; here is the round trip, which a
-thread makes in the background, and what happens when it fails.
+A fleet has one bucket per scope, on Redis. A process borrows a block of tokens, a lease, and spends
+from it; it asks for more as soon as half of that is spent. The same round trip reports the calls
+since the last one and what was left of a lease that is over.
+
+No decision waits for a round trip. A retry that finds the lease used up or over is paid in advance,
+from the budget of this process (``fallback``), and the next lease repays that before anything else
+is spent from it. What is not repaid yet never exceeds the burst of that budget, so that the fleet's
+bound stays hard. A refusal is remembered for a moment, so that an outage does not fall upon Redis
+too; until it is over nothing is paid in advance either. While Redis is lost, the fallback stands
+in.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
-from math import inf
+from math import ceil, inf
 from random import random as system_random
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -23,31 +30,52 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .addons.budget import RetryBudget, check_rates
-from .addons.lease import LEASE_SECONDS, LeasedBudget, Report
+from .addons.budget import MOST_SCOPES, RetryBudget, check_rates
+from .addons.interfaces import TOKENS
 from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
-from .engine.clock import SYSTEM_CLOCK
+from .limits import Locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Literal
+
+    from .addons.interfaces import Readings
 
 __all__ = ["RedisBudget"]
 
 logger = logging.getLogger("forbear.redis")
 
-FIRST_SECONDS = 1.0  # that the first round trip may take longer, since it connects
+# A few waits between attempts: long enough to be spent, short enough for a dead process.
+LEASE_SECONDS = 10.0
+REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer Redis
+LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
+PATIENCE = 1.0  # seconds that a round trip may take beyond the timeouts
+# Seconds without a retry after which calls are not counted: then the bucket is full, mostly, and
+# what they would deposit is of no use.
+QUIET_AFTER = 60.0
 
-# The lines of its log: name, level and text.
-BUDGET_LOST = (
-    "shared_budget_lost",
-    logging.ERROR,
-    "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
-)
-BUDGET_BACK = "shared_budget_back", logging.INFO, "fleet budget %s: Redis is back"
+
+class Lease:
+    """The tokens of one scope."""
+
+    def __init__(self, reported_at: float) -> None:
+        self.reported_at = reported_at
+        self.calls = 0  # since then
+        self.tokens = 0.0
+        self.low = 0.0  # with so many left, more are asked for
+        self.owed = 0.0  # tokens spent in advance
+        # Of the last one, as Redis gave it, and the part of it that Redis takes back when it is
+        # over; 0: there is none.
+        self.number = self.size = 0
+        self.until = self.refused_until = -inf
+
+    def wants_more(self, now: float) -> bool:
+        """Is it time to ask for more, and not too soon after a refusal?"""
+        needs = self.owed > 0 or self.tokens <= self.low or now >= self.until
+        return needs and now >= self.refused_until
 
 
-class RedisBudget(LeasedBudget):
+class RedisBudget(Locked):
     """One allowance for the retries of a whole fleet, kept on Redis. Thread-safe and fork-safe.
 
     ``RetryTransport(budget=RedisBudget("redis://cache:6379", name="orders"))``, and so with every
@@ -59,8 +87,8 @@ class RedisBudget(LeasedBudget):
     no retry waits for it, and calls that succeed make none. The first retry of a process, and one
     that finds its lease spent or expired, spends a token of ``fallback``, which the next lease
     refunds. A process that was refused neither retries nor requests a lease for 0.5 to 1 s. A lease
-    ends after 10 s and its tokens return, so that none is lost with a process that dies. Calls made
-    while nothing fails are counted together, and reported for the origin that needs tokens first.
+    ends after 10 s and its tokens return, so that none is lost with a process that dies. Calls
+    are counted for a minute after each retry of their process; else the bucket is full, mostly.
 
     Fleet-wide, per scope, counted from any instant at which the bucket is full::
 
@@ -83,18 +111,15 @@ class RedisBudget(LeasedBudget):
     Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` decides in its
     place until Redis is reachable again. That is tried when a retry is requested, in the
     background, every second or so, later every eight. The logger ``forbear.redis`` logs each
-    transition once: ERROR when Redis is lost, INFO when it is back. A round trip that takes longer
-    than ``connect_timeout + command_timeout`` counts as a loss, whatever the client does; the first
-    one of a process has a second more, because it loads certificates and connects. A key that is
-    not this budget's (another type, or no numbers) concerns its own origin only.
+    transition once: ERROR when Redis is lost, INFO when it is back. A round trip that takes a
+    second longer than ``connect_timeout + command_timeout`` counts as a loss, whatever the client
+    does. So does a key that is not this budget's.
 
     A user of Redis needs no more than ``+eval +time +hgetall +hset +hdel +hincrby +pexpire
     ~forbear:*`` (and ``+select`` for another database than 0).
 
-    A retry that requests a lease takes 0.1 ms to start the thread, which ends when no more leases
-    are requested; the script takes Redis 27 µs. Counting a call that succeeds costs 40 ns; for 10 s
-    after each retry it costs as much as with a ``RetryBudget`` that is not full (1.5 µs with
-    httpx).
+    A retry that requests a lease takes 0.1 ms to start the thread, which makes one round trip; the
+    script takes Redis 27 µs.
 
     Attributes:
         is_lost: Redis could not be reached the last time; ``fallback`` stands in.
@@ -122,8 +147,6 @@ class RedisBudget(LeasedBudget):
         TypeError: A value is of the wrong type, or the client is asynchronous.
     """
 
-    backend = "redis"  # in metrics and logs
-
     @suggesting
     def __init__(
         self,
@@ -149,36 +172,43 @@ class RedisBudget(LeasedBudget):
         if fallback is not None and not isinstance(fallback, RetryBudget):
             raise TypeError(f"fallback must be a RetryBudget, got {shown(fallback)}")
         if fallback is None:
-            fallback = RetryBudget(ratio, 0.1, 5, hinted_cost, scope)
-        super().__init__(
-            hinted_cost=hinted_cost,
-            scope=scope,
-            fallback=fallback,
-            random=system_random if random is None else random,
-        )
+            fallback = RetryBudget(ratio, 0.1, 5, hinted_cost)
         self.name = name
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
+        self.hinted_cost = hinted_cost
+        self.scope = scope
+        self.fallback = fallback
         self.connect_timeout = connect_timeout
         self.command_timeout = command_timeout
+        self._random = system_random if random is None else random
         self._target = url_or_client
-        self._client = self._connected()
         self._of_parents: list[object] = []
+        self._begin()
+        super().__init__()
+
+    def _begin(self) -> None:
+        """Have nothing and owe nothing: at first, and in a forked child."""
+        self._client = self._connected()
+        self._leases: dict[str, Lease] = {}
+        self.quiet = True  # calls are not counted
+        self._quiet_at = -inf  # from then on
+        self.is_lost = False
+        self._errors = 0  # in all, and
+        self._losses = 0  # in a row
+        self._ask_at = -inf  # while lost: when to look for Redis again
+        self._thread: Thread | None = None
+        self._fails_at = -inf  # when the round trip under way takes too long
 
     def _connected(self) -> Any:
         """Return the client to use; it connects when it is first used."""
         target = self._target
         if not isinstance(target, str):
-            if not callable(getattr(target, "eval", None)):
+            if not callable(getattr(target, "eval", None)) or hasattr(target, "__aenter__"):
                 raise TypeError(
-                    "url_or_client must be a URL or a client of redis-py, got a "
-                    + type(target).__name__
-                )
-            if hasattr(target, "__aenter__"):
-                raise TypeError(
-                    "the client must be synchronous, redis.Redis and not redis.asyncio.Redis: it"
-                    " serves every event loop from a thread"
+                    "url_or_client must be a URL or a synchronous client of redis-py, redis.Redis"
+                    f" and not redis.asyncio.Redis, got a {type(target).__name__}"
                 )
             return target
         try:
@@ -196,123 +226,180 @@ class RedisBudget(LeasedBudget):
                 " the password"
             ) from None
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._waiting: deque[str] = deque()  # scopes whose leases are to be renewed
-        self._thread: threading.Thread | None = None
-        self._thread_lock = threading.Lock()
-        self._fails_at = inf  # when the round trip in flight takes too long; inf: there is none
-        self._is_first = True
-        self._edges = threading.RLock()  # transitions are logged in their order
+    def deposit(self, scope: str, now: float) -> None:
+        """Note a call."""
+        if self.quiet:
+            return
+        if self.is_lost:
+            self.fallback.deposit(scope, now)
+            return
+        with self._lock:
+            lease = self._lease(scope, now)
+            lease.calls += 1
+            # Else what an outage has left owing would refuse the first retry after it.
+            asks = lease.owed > 0 and self._begins_to_ask(lease, now)
+            self.quiet = now >= self._quiet_at
+        if asks:
+            self.renew_soon(scope, now)
 
     def spend(self, scope: str, cost: float, now: float) -> bool:
-        # Checked here, because no option bounds all that a client may do in the thread: resolve
-        # names, follow a cluster, retry. Without it a call would rely on a Redis that hangs.
-        if SYSTEM_CLOCK.monotonic() > self._fails_at and not self.is_lost:
+        """Take ``cost`` tokens, all or none: of the lease, else in advance of the next one."""
+        if not cost:
+            return True
+        # No option bounds all that a client may do in the thread: resolve names, follow a cluster.
+        if -inf < self._fails_at <= now and not self.is_lost:
             self._lose(now, "TimeoutError")
-        return super().spend(scope, cost, now)
+        with self._lock:
+            self.quiet, self._quiet_at = False, now + QUIET_AFTER
+            lease = self._lease(scope, now)
+            if self.is_lost:
+                is_paid = self.fallback.spend(scope, cost, now)
+            elif lease.tokens >= cost and now < lease.until:
+                lease.tokens -= cost
+                is_paid = True
+            else:
+                may_owe = now >= lease.refused_until and lease.owed + cost <= self.fallback.burst
+                is_paid = may_owe and self.fallback.spend(scope, cost, now)
+                lease.owed += cost if is_paid else 0.0
+            asks = self._begins_to_ask(lease, now)
+        if asks:
+            self.renew_soon(scope, now)
+        return is_paid
+
+    def refund(self, scope: str, cost: float) -> None:
+        """Give back what bought an attempt that was not sent."""
+        with self._lock:
+            lease = self._leases.get(scope)
+            in_advance = cost
+            if lease is not None and not self.is_lost:
+                in_advance = min(lease.owed, cost)
+                lease.owed -= in_advance
+                lease.tokens += cost - in_advance
+        self.fallback.refund(scope, in_advance)
+
+    def tokens(self, scope: str, now: float) -> float:
+        """Tokens borrowed and not yet spent, or the fallback's; takes nothing."""
+        if self.is_lost:
+            return self.fallback.tokens(scope, now)
+        with self._lock:
+            lease = self._leases.get(scope)
+            return lease.tokens if lease is not None and now < lease.until else 0.0
+
+    def readings(self, now: float) -> Readings:
+        """Return its gauges, as ``Limit.readings`` does: first of what is in force."""
+        with self._lock:
+            leases = list(self._leases.values())
+        lowest = min((lease.tokens for lease in leases if now < lease.until), default=0.0)
+        found = [
+            (TOKENS, (self.name, "shared"), lowest),
+            (TOKENS, (self.name, "local"), self.fallback.lowest(now)),
+        ]
+        errors = "forbear.budget.backend.errors", ("redis",), float(self._errors)
+        return [*found[:: -1 if self.is_lost else 1], errors]
 
     def renew_soon(self, scope: str, now: float) -> None:
-        """Let a thread renew the lease. There is one at a time, and only while there is work."""
-        if self.is_lost and self._fails_at < inf:  # a round trip tries to reach Redis already
-            return
+        """Let a thread renew the lease; it lives for this one round trip."""
+        self._thread = Thread(
+            target=self.renew, args=(scope, now), name="forbear-lease", daemon=True
+        )
         try:
-            with self._thread_lock:
-                self._waiting.append(scope)
-                if self._thread is None or not self._thread.is_alive():
-                    self._thread = threading.Thread(
-                        target=self._renew_waiting, name="forbear-lease", daemon=True
-                    )
-                    self._thread.start()
+            self._thread.start()
         except RuntimeError as error:  # no more threads, the end is near, or a subinterpreter's
-            self._waiting.clear()
             self._lose(now, type(error).__name__)
 
-    def _renew_waiting(self) -> None:
-        while True:
-            with self._thread_lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                scope = self._waiting.popleft()
-            self.renew(scope)
-
-    def renew(self, scope: str) -> None:
-        """Renew the lease now, in one round trip, if a retry has requested that.
+    def renew(self, scope: str, now: float) -> None:
+        """Report, and renew the lease, in one round trip.
 
         Blocks for as long as the client does. An error of the client only makes Redis lost.
         """
-        report = self.borrow(scope)
-        if report is None:
-            return
-        seconds = self.connect_timeout + self.command_timeout + FIRST_SECONDS * self._is_first
-        self._fails_at = fails_at = SYSTEM_CLOCK.monotonic() + seconds
+        with self._lock:
+            lease = self._lease(scope, now)
+            left, owed = 0.0, ceil(lease.owed)
+            if now >= lease.until:  # else others may be about to spend it
+                left, lease.tokens = lease.tokens, 0.0
+            report = (
+                lease.calls * self.ratio, min(now - lease.reported_at, 1e9) * 1000, left,
+                lease.number, lease.size, owed,
+            )  # fmt: skip
+            lease.calls = lease.number = lease.size = 0
+            lease.reported_at = now
+        key = f"forbear:{self.name}:{scope}"
+        numbers = float(self.floor_per_second), float(self.burst)
         try:
-            lent, number = self._ask(report)
-            if SYSTEM_CLOCK.monotonic() > fails_at:
-                raise TimeoutError
+            reply = self._client.eval(SCRIPT, 1, key, *numbers, *report, int(LEASE_SECONDS * 1000))
+            lent, number = map(int, reply)
         except Exception as error:
-            self._lose(report.asked_at, type(error).__name__)
+            self._lose(now, type(error).__name__)
         else:
-            with self._edges:
-                self._take(report, lent, number)
+            self._borrowed(scope, now, lent, number, owed)
         finally:
-            self._fails_at = inf
-            self._is_first = False
+            self._fails_at = -inf
 
-    def _take(self, report: Report, lent: int, number: int) -> None:
-        if lent < 0:
-            if self.lose_one(report):
-                key = self._key(report.scope) or "all"
-                self._log(BUDGET_LOST, f"the key of {key} is lost", "WRONGTYPE")
-            return
-        if self.lend(report, lent, number) if lent else self.refuse(report):
-            self._log(BUDGET_BACK)
-
-    def _ask(self, report: Report) -> tuple[int, int]:
-        reply = self._client.eval(
-            SCRIPT,
-            1,
-            f"forbear:{self.name}:{self._key(report.scope)}",
-            float(self.floor_per_second),
-            float(self.burst),
-            report.calls * self.ratio,
-            min(report.elapsed, 1e9) * 1000,
-            report.left,
-            report.number,
-            report.size,
-            report.owed,
-            int(LEASE_SECONDS * 1000),
-        )
-        match reply:
-            case [int(lent), int(number)] if 0 <= lent <= self.burst and number >= 0:
-                return lent, number
-            case [-1, 0]:  # the key is not this budget's
-                return -1, 0
-        raise redis.InvalidResponse
+    def _borrowed(self, scope: str, now: float, lent: int, number: int, owed: int) -> None:
+        """Repay what was spent in advance, and add the rest to the lease; 0: there is nothing."""
+        with self._lock:
+            was_lost, self.is_lost, self._losses = self.is_lost, False, 0
+            lease = self._lease(scope, now)
+            repaid = min(lease.owed, lent)
+            lease.owed -= repaid
+            if lent:
+                lease.tokens += lent - repaid
+                lease.low = lent / 2
+                lease.number, lease.size = number, max(0, lent - owed)
+                lease.until = now + LEASE_SECONDS * (1 - 0.2 * self._random())
+            else:
+                lease.refused_until = now + REFUSED_SECONDS * (1 + self._random())
+        self.fallback.refund(scope, repaid)
+        if was_lost:
+            self._log(logging.INFO, "shared_budget_back", "Redis is back")
 
     def _lose(self, now: float, error: str) -> None:
-        with self._edges:
-            if self.lose(now):
-                self._log(BUDGET_LOST, "Redis is lost", error)
+        """Let the fallback stand in."""
+        with self._lock:
+            was_lost, self.is_lost = self.is_lost, True
+            self._errors += 1
+            self._losses += 1
+            pause = LOST_SECONDS * (0.5 + self._random()) * 2 ** min(self._losses - 1, 3)
+            self._ask_at = now + pause
+            self._leases.clear()  # they return by themselves, and their calls now count here
+        if not was_lost:
+            text = f"Redis is lost ({error}); a budget of this process stands in until it is back"
+            self._log(logging.ERROR, "shared_budget_lost", text, {"forbear.error_type": error})
 
-    def _log(self, line: tuple[str, int, str], *why: str) -> None:
-        name, level, text = line
-        named = {"event": name, "budget": self.name, "backend": self.backend}
-        if why:
-            named["error_type"] = why[-1]
-        fields = {f"forbear.{field}": value for field, value in named.items()}
-        logger.log(level, text, self.name, *why, extra=fields)
+    def _log(self, level: int, event: str, text: str, more: Mapping[str, str] = {}) -> None:
+        fields = {"forbear.event": event, "forbear.budget": self.name, "forbear.backend": "redis"}
+        logger.log(level, "fleet budget %s: %s", self.name, text, extra={**fields, **more})
+
+    # Called with the lock held.
+
+    def _lease(self, scope: str, now: float) -> Lease:
+        """The scope's entry, as the most recently used."""
+        lease = self._leases.pop(scope, None) or Lease(now)
+        if len(self._leases) >= MOST_SCOPES:
+            del self._leases[next(iter(self._leases))]
+        self._leases[scope] = lease
+        return lease
+
+    def _begins_to_ask(self, lease: Lease, now: float) -> bool:
+        """Should the lease be renewed, and is no round trip under way? Then one is from now on."""
+        if now < self._fails_at or (self._thread is not None and self._thread.is_alive()):
+            return False
+        asks = now >= self._ask_at if self.is_lost else lease.wants_more(now)
+        if asks:
+            self._fails_at = now + self.connect_timeout + self.command_timeout + PATIENCE
+        return asks
 
     def after_fork(self) -> None:
         super().after_fork()
-        if isinstance(self._target, str):
-            # Kept: closing it may wait for a lock that a thread of the parent held at the fork.
-            self._of_parents.append(self._client)
-            self._client = self._connected()
+        # Kept: closing it may wait for a lock that a thread of the parent held at the fork.
+        self._of_parents.append(self._client)
+        self._begin()
 
     def __repr__(self) -> str:
-        state = f"lost, {self.fallback!r} stands in" if self.is_lost else self._state()
+        with self._lock:
+            borrowed = sum(lease.tokens for lease in self._leases.values())
+        lost = f"lost, {self.fallback!r} stands in"
+        state = lost if self.is_lost else f"{borrowed:.4g} tokens borrowed"
         return f"<RedisBudget {self.name!r} {state}>"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -335,8 +422,7 @@ OPTIONS = (
 # what is lent and never reported returns when its lease is over. A lease that is reported does not,
 # so ``size`` is its part of ``lent``.
 #
-# It returns the tokens lent and the end of their lease, which is their number; ``{-1, 0}``: the key
-# holds something else.
+# It returns the tokens lent and the end of their lease, which is their number.
 SCRIPT = """
 local floor, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local deposit, elapsed = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -346,20 +432,14 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local tokens, at, full_at, lent = burst, now, now, {}
-local fields = redis.pcall('HGETALL', KEYS[1])
-if fields.err then
-    if string.find(fields.err, 'WRONGTYPE') then return {-1, 0} end
-    return fields
-end
+local fields = redis.call('HGETALL', KEYS[1])
 for i = 1, #fields, 2 do
     local name, value = fields[i], tonumber(fields[i + 1])
     if name == 'tokens' then tokens = value
     elseif name == 'at' then at = value
     elseif name == 'full_at' then full_at = value
-    elseif value and tonumber(name) then lent[name] = value
-    else return {-1, 0} end
+    else lent[name] = value end
 end
-if not (tokens and at and full_at) then return {-1, 0} end
 
 tokens = tokens + math.max(0, now - at) / 1000 * floor
 for ends_at, some in pairs(lent) do

@@ -76,15 +76,3 @@ async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
         outcomes = [await adapter.call(client, "GET", URL) for client in (one, other, one, other)]
     retries = [record_of(outcome).retries for outcome in outcomes]
     assert retries == [3, 2, 0, 0]
-
-
-@pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
-async def test_a_success_at_once_is_counted_for_a_budget_that_counts(adapter, server, is_read):
-    budget, calls = RetryBudget(), []
-    budget.counts_calls, budget.count_call = True, lambda: calls.append(1)
-    server.script("/thing", "200;etag=v1")
-    async with adapter.client(budget=budget) as client:
-        for _ in range(3):
-            reading = adapter.call if is_read else adapter.open
-            await adapter.close(await reading(client, "GET", server.url + "/thing"))
-    assert len(calls) == 3

@@ -5,7 +5,7 @@ import re
 import shlex
 import ssl
 from importlib import import_module
-from logging import getLevelName
+from logging import ERROR, INFO, getLevelName
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import forbear.httpx
 import forbear.testing
 from benchmarks import house
-from forbear import Reason, RetryPolicy, events, pytest_plugin, redis
+from forbear import Reason, RetryPolicy, events, pytest_plugin
 from forbear.addons.options import FamilyOptions, Options
 from forbear.cli import demo
 from forbear.cli import main as command
@@ -96,7 +96,7 @@ def test_each_log_event_is_explained():
         import_module(f"forbear.{module}")
     rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
     levels = {row.name: row.level for row in rows} | {name: LINES[name][0] for name in LINES}
-    levels |= {name: level for name, level, _ in (redis.BUDGET_LOST, redis.BUDGET_BACK)}
+    levels |= {"shared_budget_lost": ERROR, "shared_budget_back": INFO}
     assert explained == {name: getLevelName(level) for name, level in levels.items()}
 
 

@@ -13,7 +13,6 @@ from forbear.core.headers.quota import Quota
 from forbear.limits.health import TOKENS
 
 from ..injection import every_line, watched
-from .test_lease import Asking
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
@@ -150,37 +149,6 @@ def test_a_cooldown_goes_on_holding_and_ends():
         assert cooldown.is_idle
         cooldown.begin(A, b"", 5, LATER)
         assert cooldown.left(A, b"", LATER) == 5
-
-
-def renewed(leased, scope, size):
-    report = leased.borrow(scope)
-    if report is not None:
-        leased.lend(report, size, 1)
-
-
-def test_a_lease_is_kept_or_given_back():
-    """Nothing is spent that was not lent or is not owed, and a new lease can be had."""
-    for line in every_line("addons", 60):
-        leased = Asking(ratio=0)
-        leased.spend(A, 1, NOW)
-        renewed(leased, A, 6)
-        with line:
-            leased.spend(A, 1, NOW)
-            leased.refund(A, 1)
-            leased.deposit(A, NOW)
-            leased.spend(B, 1, NOW)
-            leased.refuse(leased.borrow(B))
-            leased.spend(B, 1, NOW + 1)
-            leased.refund(B, 1)
-            renewed(leased, B, 5)
-        assert 4 <= leased.tokens(A, NOW) <= 5
-        assert leased.tokens(B, NOW + 1) <= 5
-        leased.asked.clear()
-        for scope in (A, B):
-            leased.spend(scope, 1, LATER)
-            renewed(leased, scope, 5)
-            assert 3 <= leased.tokens(scope, LATER) <= 5
-        assert leased.asked == [A, B]
 
 
 def test_origins_rest_and_wake():

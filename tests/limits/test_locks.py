@@ -8,8 +8,8 @@ import pytest
 
 from forbear import CircuitBreaker, Hedge, Origins, RetryBudget
 from forbear.addons.cooldown import Cooldown
-from forbear.addons.lease import LeasedBudget
 from forbear.limits import renew
+from forbear.redis import RedisBudget
 from forbear.strategies import TokenBucket
 
 from ..processes import python
@@ -18,7 +18,7 @@ MAKERS = [
     RetryBudget, TokenBucket, CircuitBreaker, Hedge,
     lambda: Cooldown("all", lambda: 0.0),
     lambda: Origins(["http://a", "http://b"]),
-    lambda: LeasedBudget(hinted_cost=0.25, scope="origin", fallback=RetryBudget(), random=float),
+    lambda: RedisBudget("redis://localhost", name="orders"),
 ]  # fmt: skip
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 

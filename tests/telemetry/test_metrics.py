@@ -293,7 +293,7 @@ def unreachable(nobody):
     """A fleet's budget that looks for Redis at once, in place of the background, and in vain."""
     local = RetryBudget(burst=5, floor_per_second=0)
     budget = RedisBudget(nobody.replace("http", "redis"), name="fleet", fallback=local)
-    budget.renew_soon = lambda scope, now: budget.renew(scope)
+    budget.renew_soon = budget.renew
     return budget
 
 

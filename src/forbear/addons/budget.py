@@ -181,7 +181,6 @@ class BudgetLimit(Limit):
 
     def __init__(self, budget: Budget) -> None:
         self.shared = self.budget = budget
-        self.counts_calls: bool = getattr(budget, "counts_calls", False)
         self._scope: Scope = getattr(budget, "scope", "origin")
         self._refused: set[str] = set()  # scopes that were refused, and allowed no retry since
 
@@ -234,9 +233,6 @@ class BudgetLimit(Limit):
         if is_allowed:
             call.notes[REFUND] = cost
         return is_allowed
-
-    def count_call(self) -> None:
-        self.budget.count_call()  # type: ignore[attr-defined]  # since it ``counts_calls``
 
     def readings(self, now: float) -> Readings:
         return readings_of(self.budget, now)

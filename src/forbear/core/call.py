@@ -158,7 +158,6 @@ class Limit(Protocol):
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
             ``observe`` of its success, are skipped. As it is here, they never are.
         events: Where it emits what its calls have changed, if anybody may want to know.
-        counts_calls: It wants ``count_call`` for each call whose ``observe`` is skipped.
         counts_attempts: It decides how many attempts a call has; ``max_attempts`` does not.
         reads_quotas: It wants the quotas in the heads of good responses.
         sees_untouched: It is asked about calls too that are forwarded untouched.
@@ -168,7 +167,6 @@ class Limit(Protocol):
 
     shared: Quiet = NEVER_QUIET
     events: Emitter | None = None
-    counts_calls: bool = False
     counts_attempts: bool = False
     reads_quotas: bool = False
     sees_untouched: bool = False
@@ -222,10 +220,6 @@ class Limit(Protocol):
 
     def leave(self, call: Call, now: float) -> None:
         """Give back what an attempt that is not sent after all has taken. Idempotent."""
-        return
-
-    def count_call(self) -> None:
-        """Count a call that succeeds at once."""
         return
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:

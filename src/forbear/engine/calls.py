@@ -102,10 +102,7 @@ def note_success(
     settings: Settings, method: str, origin: str, status: int, started_at: float
 ) -> None:
     """Note a call that was sent once and accepted, without having been a ``Call``."""
-    limits = settings.limits
-    if limits.counts_calls:
-        limits.count_call()
-    gate, now = limits.gate, settings.clock.monotonic()
+    gate, now = settings.limits.gate, settings.clock.monotonic()
     if gate is not None and not gate.quiet:
         gate.good(origin, now, retry=False)
     if settings.events.wants_calls:

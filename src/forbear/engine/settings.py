@@ -233,7 +233,7 @@ class Settings:
         self.most_attempts: float = inf if self.limits.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.rewrites or self.attempt_lines)
         self.wants_ends = self.events.wants_ends
-        self.is_plain = not (self.limits.counts_calls or self.events.wants_calls)
+        self.is_plain = not self.events.wants_calls
         self.special = (
             self.policy.total_timeout is not None
             or self.policy.attempt_timeout is not None

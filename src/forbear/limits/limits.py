@@ -33,7 +33,6 @@ class Limits(Limit):
     Attributes:
         listed: The limits, in the order in which they are asked.
         gate: The gate among them.
-        counts_calls: One of them wants ``count_call`` for each call that asks nothing else.
         shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
     """
 
@@ -44,7 +43,6 @@ class Limits(Limit):
         own = next((one.own_random for one in listed if one.own_random is not None), random)
         self.random: Callable[[], float] = system_random if own is None else own
         self._admitting = [one for one in listed if type(one).admit is not Limit.admit]
-        self.counts_calls = any(one.counts_calls for one in listed)
         self.counts_attempts = any(one.counts_attempts for one in listed)
         self.reads_quotas = any(one.reads_quotas for one in listed)
         self._gate = next((one for one in listed if isinstance(one, GateLimit)), None)
@@ -59,10 +57,6 @@ class Limits(Limit):
             if not shared.quiet:
                 return False
         return True
-
-    def count_call(self) -> None:
-        for limit in self.listed:
-            limit.count_call()
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:
         for limit in self.listed:
