@@ -15,10 +15,11 @@ except ImportError:
 from .adapters.aiohttp.errors import classify
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
-from .engine.calls import call_after_first, call_of, cancelled
+from .core.call import SENDS
+from .engine.calls import call_of
 from .engine.current import CURRENT
+from .engine.first import go_on, let_go
 from .engine.loop import run
-from .engine.reading import note_prefetch
 from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
@@ -94,7 +95,7 @@ class RetryMiddleware:
         self._setting: object = None
         self._special = settings.special
         self._limits = settings.limits
-        self._shared = settings.shared
+        self._shared, self._is_plain = settings.shared, settings.is_plain
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
@@ -131,36 +132,28 @@ class RetryMiddleware:
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
-        is_guarded = outgoing is not None and outgoing.guard is not None
-        if is_guarded or not self._shared.quiet:
+        if not self._shared.quiet:
             return await run(call_of(port, *facts), port)
-        outcome: Any = None
-        prefetch = call = None
+        held: list[Any] = [None]
+        response: Any
         try:
             try:
                 if outgoing is None:
-                    outcome = await handler(request)
-                    prefetch = await port.prefetch_body(outcome, port.settings.policy)
+                    held[0] = response = await handler(request)
                 else:
-                    outcome = await port.send_in_time(outgoing.request, handler, outgoing)
-                    prefetch = await port.prefetch_body(
-                        outcome, outgoing.policy, outgoing.deadline_at
+                    held[0] = response = await port.send_in_time(
+                        outgoing.request, handler, outgoing
                     )
-                if outcome.status < 300 and not isinstance(prefetch, Exception):
-                    port.accept_first(*facts, outcome)
-                    return outcome  # type: ignore[no-any-return]
+                setattr(response, SENDS, True)  # nothing else shows that forbear sent it
+                is_accepted = response.status < 300 and port.has_ended(response)
+                if is_accepted and self._is_plain and self._shared.quiet:
+                    return response  # type: ignore[no-any-return]
             except Exception as error:
-                outcome = error
-            call = call_after_first(port, *facts)
-            note_prefetch(call, prefetch)
-            call.live, outcome = outcome, None  # so that only the call holds it while it waits
-            return await run(call, port)
+                held[0] = error
+            response = None  # it would keep a failed one alive for as long as the call waits
+            return await go_on(port, held, *facts)
         except BaseException:
-            await port.close_unused(outcome)
-            if call is None:
-                cancelled(port.settings, call_of(port, *facts))
-            else:
-                await port.close_unused(call.live)
+            await let_go(port, held, *facts)
             raise
 
     def close(self) -> None:

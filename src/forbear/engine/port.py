@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from ..core.call import Call, Story
     from ..core.headers.fields import Line
     from ..core.outcome import Failure
+    from ..core.policy import RetryPolicy
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .clock import Clock
     from .outgoing import Outgoing
-    from .reading import Ending, Live
+    from .reading import Ending, Live, PrefetchResult
     from .reading import Source as Bytes
     from .settings import Settings
 
@@ -275,3 +276,19 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
     def source_of_rest(self, response: Response) -> Bytes:
         """What a response that continues it gives; nobody else holds that one."""
         ...
+
+
+class Prefetching(Port[Response], Protocol[Response]):
+    """A port whose library's fast path leaves to first.py what it does not return at once."""
+
+    async def prefetched(
+        self, request: Any, response: Response, policy: RetryPolicy, outgoing: Outgoing | None
+    ) -> PrefetchResult:
+        """Read a small body of known length, if its response is likely to be accepted.
+
+        So a broken one is a failure like any other. Returns how that ended; None: it was not read.
+        """
+        ...
+
+    def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
+        """Let a body that the caller streams run under ``forbear.deadline`` alone."""

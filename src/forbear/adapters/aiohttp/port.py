@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,8 @@ from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.bodies import innermost, rest_of
-from ...engine.calls import call_after_first, note_success, sent_request, with_story
+from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
-from ...engine.driver import watched
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
@@ -139,13 +137,8 @@ class AiohttpPort:
         if call.history:
             request.update_expect_continue()  # its future serves one response only
         handler = call.request.handler  # type: ignore[attr-defined]
-        try:
-            response = call.live = await self.send_in_time(request, handler, call.outgoing)
-            return response
-        except aiohttp.ClientConnectionError as error:
-            if isinstance(error.__cause__, ConsumedBody | DeadlineCut):
-                raise error.__cause__ from None
-            raise
+        response = call.live = await self.send_in_time(request, handler, call.outgoing)
+        return response
 
     async def send_in_time(
         self, request: ClientRequest, handler: ClientHandlerType, outgoing: Outgoing | None
@@ -154,15 +147,19 @@ class AiohttpPort:
 
         Raises:
             DeadlineCut: The deadline is over.
+            ConsumedBody: The request's body cannot be replayed.
         """
-        left = each = inf
-        if outgoing is not None:
-            left = outgoing.deadline_at - self.clock.monotonic()
-            each = outgoing.policy.attempt_timeout or inf
-        if left == each == inf:
+        if outgoing is None:
             return await handler(request)
-        with cut_after(min(left, each)):
-            return await handler(request)
+        left = outgoing.deadline_at - self.clock.monotonic()
+        each = outgoing.policy.attempt_timeout or inf
+        try:
+            with cut_after(min(left, each)):
+                return await handler(request)
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(error.__cause__, ConsumedBody | DeadlineCut):  # a guard has raised it
+                raise error.__cause__ from None
+            raise
         if left <= each:
             raise DeadlineCut
         # Nobody knows whether anything was sent.
@@ -173,16 +170,15 @@ class AiohttpPort:
 
     async def received(self, call: Call, response: ClientResponse) -> ClientResponse:
         if call.rest is None:
-            note_prefetch(call, await self.prefetch_body(response, call.policy, call.deadline_at))
+            sent = sent_request(call)
+            note_prefetch(call, await self.prefetched(sent, response, call.policy, call.outgoing))
         return response
 
-    async def prefetch_body(
-        self, response: ClientResponse, policy: RetryPolicy, deadline_at: float = inf
-    ) -> PrefetchResult:
-        """Wait for the whole of a small body, if the response is likely to be accepted.
-
-        What has arrived stays in aiohttp's own buffer, for the caller.
-        """
+    async def prefetched(
+        self, request: object, response: ClientResponse, policy: RetryPolicy,
+        outgoing: Outgoing | None,
+    ) -> PrefetchResult:  # fmt: skip
+        """Wait for the whole of a small body: it stays in aiohttp's own buffer, for the caller."""
         content, length = response.content, response.content_length
         if content.is_eof():
             return WHOLE
@@ -198,6 +194,7 @@ class AiohttpPort:
             broken = content.exception()  # else it would be waited for
             if isinstance(broken, Exception):
                 return broken
+            deadline_at = inf if outgoing is None else outgoing.deadline_at
             with cut_after(deadline_at - self.clock.monotonic()):
                 await content.wait_eof()
                 return WHOLE
@@ -207,24 +204,6 @@ class AiohttpPort:
 
             let_signals_through(error)
             return error
-
-    def accept_first(
-        self, source: Source, outgoing: Outgoing | None, started_at: float,
-        context: CallContext | None, response: ClientResponse,
-    ) -> None:  # fmt: skip
-        """End a call whose first response is below 300."""
-        begin = partial(call_after_first, self, source, outgoing, started_at, context)
-        request, settings = source[0], self.settings
-        if outgoing is None:
-            watched(self, request, response, begin)
-        else:
-            if outgoing.policy is not OFF:
-                watched(self, outgoing.request, response, begin)
-            self.bounded(response, outgoing, begin)
-        if not (settings.is_plain and settings.limits.shared.quiet):
-            origin = origin_of_url(request.url)
-            note_success(settings, request.method, origin, response.status, started_at)
-        setattr(response, SENDS, True)  # nothing else shows record_of that forbear sent it
 
     # After each attempt.
 
@@ -368,14 +347,15 @@ class AiohttpPort:
 
     def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
         outgoing: Outgoing | None = call.outgoing
-        return response if outgoing is None else self.bounded(response, outgoing, lambda: call)
+        if outgoing is not None:
+            self.reopen(outgoing, response, lambda: call)
+        return response
 
-    def bounded(
-        self, response: ClientResponse, outgoing: Outgoing, begin: Callable[[], Call]
-    ) -> ClientResponse:
-        """Let a body that is handed over end at ``forbear.deadline``."""
+    def reopen(
+        self, outgoing: Outgoing, response: ClientResponse, begin: Callable[[], Call]
+    ) -> None:
         if outgoing.reads_until == inf or self.has_ended(response):
-            return response
+            return
 
         def bound(source: Bytes) -> Bytes:
             from ...engine.refusals import body_is_late
@@ -385,7 +365,7 @@ class AiohttpPort:
             live.late = lambda: body_is_late(self, begin())
             return source
 
-        return self.surround(None, response, bound)
+        self.surround(None, response, bound)
 
     def leave_hop(self, call: Call, error: Exception | None = None) -> None:
         """Leave to the next hop what this one has used, or the error that ended the call."""

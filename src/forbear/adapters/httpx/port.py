@@ -6,19 +6,18 @@ the asynchronous flavour alone; transport.py adds the few methods in which the f
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SETTING, Call
+from ...core.call import SETTING
 from ...core.headers.fields import media_type
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...engine.bodies import innermost
-from ...engine.calls import call_after_first, call_of, cancelled, note_success, sent_request
-from ...engine.driver import close, read_part, watched
-from ...engine.errors import EARLY, ConsumedBody, DeadlineCut
-from ...engine.loop import run
+from ...engine.calls import sent_request
+from ...engine.driver import close, read_part
+from ...engine.errors import EARLY, DeadlineCut
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
 from .errors import chain, classify, own_error
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from httpx import URL, ByteStream, Request, Response
 
-    from ...core.call import Story
+    from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
-    Facts = tuple[Request, Outgoing | None, float, CallContext | None]
 
 
 STREAMS = "SyncByteStream", "AsyncByteStream"
@@ -191,11 +189,11 @@ class HttpxPort:
         sent = sent_request(call)
         if call.rest is not None:
             return self.surround(sent, response, lambda source: source)
-        note_prefetch(call, await self.prefetched(sent, response, call.policy))
+        note_prefetch(call, await self.prefetched(sent, response, call.policy, call.outgoing))
         return response
 
     async def prefetched(
-        self, request: Request, response: Response, policy: RetryPolicy
+        self, request: Request, response: Response, policy: RetryPolicy, outgoing: Outgoing | None
     ) -> PrefetchResult:
         """Read a small body of known length, if its response is likely to be accepted.
 
@@ -233,42 +231,6 @@ class HttpxPort:
                 self.length_line = number
                 length = int(value) if value.isdigit() and len(value) < 19 else UNKNOWN
         return length
-
-    async def go_on(self, held: list[Any], *facts: *Facts) -> Any:
-        """Go on with a call whose first attempt was sent before there was a call.
-
-        ``held`` has its outcome. Then it has the call, and what that returns.
-        """
-        (request, outgoing, started_at, _), settings = facts, self.settings
-        prefetch: PrefetchResult = None
-        if not isinstance(held[0], Exception):
-            sent, policy = request, settings.policy
-            if outgoing is not None:
-                sent, policy = outgoing.request, outgoing.policy
-            prefetch = await self.prefetched(sent, held[0], policy)
-            if held[0].status_code < 300 and not isinstance(prefetch, Exception):
-                begin = partial(call_after_first, self, *facts)
-                if policy is not OFF:
-                    watched(self, sent, held[0], begin)
-                if outgoing is not None:
-                    self.reopen(outgoing, held[0], begin)
-                origin, status = origin_of_url(request.url), held[0].status_code
-                note_success(settings, request.method, origin, status, started_at)
-                return held[0]
-        call = call_after_first(self, *facts)
-        if isinstance(held[0], ConsumedBody):
-            held[0] = self.consumed(call, held[0])
-        note_prefetch(call, prefetch)
-        prefetch = None
-        call.live, held[0] = held[0], call
-        return await run(call, self, held)
-
-    async def let_go(self, held: list[Any], *facts: *Facts) -> None:
-        """Close what the caller of an interrupted call does not get."""
-        for one in held:
-            await self.close_unused(one.live if isinstance(one, Call) else one)
-        if not isinstance(held[0], Call):
-            cancelled(self.settings, call_of(self, *facts))
 
     # After each attempt.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.call import SETTING
 from ...engine.calls import call_of
 from ...engine.current import CURRENT
+from ...engine.first import go_on, let_go
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .port import HttpxPort, Library
@@ -157,9 +158,9 @@ class SyncRetrying:
             except Exception as error:
                 held[0] = error
             response = None  # it would keep a failed one alive for as long as the call waits
-            return drive(port.go_on(held, request, outgoing, started_at, context))
+            return drive(go_on(port, held, request, outgoing, started_at, context))
         except BaseException:
-            drive(port.let_go(held, request, outgoing, started_at, context))
+            drive(let_go(port, held, request, outgoing, started_at, context))
             raise
 
     def close(self) -> None:
@@ -224,9 +225,9 @@ class AsyncRetrying:
             except Exception as error:
                 held[0] = error
             response = None  # it would keep a failed one alive for as long as the call waits
-            return await port.go_on(held, request, outgoing, started_at, context)
+            return await go_on(port, held, request, outgoing, started_at, context)
         except BaseException:
-            await port.let_go(held, request, outgoing, started_at, context)
+            await let_go(port, held, request, outgoing, started_at, context)
             raise
 
     async def aclose(self) -> None:
