@@ -8,7 +8,7 @@ warnings, so a call that succeeds after a retry builds none.
 from __future__ import annotations
 
 from importlib import import_module
-from logging import DEBUG, INFO, WARNING, getLogger
+from logging import INFO, WARNING, getLogger
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import LATER, UNUSED_HINT
@@ -23,15 +23,9 @@ if TYPE_CHECKING:
     Listener = Callable[[Any], object]
 
 logger = getLogger("forbear")
-# Of events, if not WARNING.
-LEVELS = {
-    "attempt_failed": DEBUG,
-    "attempt_delayed": DEBUG,
-    "released": INFO,
-    "resume": INFO,
-    "retry_scheduled": INFO,
-    "succeeded_after_retry": INFO,
-}
+# Events that are not logged at WARNING, but at INFO or below.
+BELOW_WARNING = frozenset({"attempt_failed", "attempt_delayed", "released", "retry_scheduled"})
+BELOW_WARNING |= {"resume", "succeeded_after_retry"}
 
 
 class Events:
@@ -60,7 +54,7 @@ class Events:
 
     def emit(self, name: str, call: Call, now: float = 0.0, **given: object) -> None:
         """Emit an event of a call, if it is wanted; ``given`` are fields that the call lacks."""
-        level = LEVELS.get(name, WARNING)
+        level = INFO if name in BELOW_WARNING else WARNING
         if self._listeners or call.listeners or logger.isEnabledFor(level):
             self.log().emit(name, call, now, **given)
 

@@ -215,7 +215,6 @@ class Counting(Locked):
         self._has_host = metrics_host
         super().__init__()
         self._hosts: dict[str, str] = {}  # origin: its label
-        self._names: set[str] = set()  # the labels that servers have
         self._watched: WeakSet[EventLog] = WeakSet()
         self._circuits: list[tuple[str, ...]] = []  # labels of those that were open once
         # By client, method, origin and status of a call that succeeds at once.
@@ -303,10 +302,9 @@ class Counting(Locked):
         host = self._hosts.get(origin)
         if host is None:
             with self._lock:
-                host = host_of(origin)
-                if host not in self._names and len(self._names) >= MOST_HOSTS:
+                host, named = host_of(origin), set(self._hosts.values())
+                if host not in named and len(named) >= MOST_HOSTS:
                     return OTHER
-                self._names.add(host)
                 self._hosts[origin] = host
         return host
 
