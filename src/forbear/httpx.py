@@ -17,8 +17,8 @@ except ImportError:
     raise ImportError(f"forbear.httpx needs httpx: {to_install('httpx')}") from None
 
 from .adapters.httpx import errors as httpx_errors
-from .adapters.httpx import transport as transports
 from .adapters.httpx.port import Library
+from .adapters.httpx.transport import AsyncRetrying, Retrying, SyncRetrying
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -56,7 +56,7 @@ class DeadlineExceeded(Exceeded, httpx.TimeoutException):
 LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 
 
-class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx.BaseTransport):
+class RetryTransport(SyncRetrying, Retrying[httpx.BaseTransport, Predicate], httpx.BaseTransport):
     """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
     For example ``httpx.Client(transport=RetryTransport())``. This client ignores ``verify=``,
@@ -78,34 +78,16 @@ class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx.BaseTra
 
     _library = LIBRARY
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            inner: httpx.BaseTransport | None = None,
-            *,
-            policy: RetryPolicy = ...,
-            **options: Unpack[FamilyOptions[Predicate]],
-        ) -> None: ...
-
-
-class AsyncRetryTransport(transports.AsyncRetrying, transports.Retrying, httpx.AsyncBaseTransport):
+class AsyncRetryTransport(
+    AsyncRetrying, Retrying[httpx.AsyncBaseTransport, AsyncPredicate], httpx.AsyncBaseTransport
+):
     """RetryTransport for ``httpx.AsyncClient``, on asyncio and trio, with the same options.
 
     And with ``hedge``. ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
     _library = LIBRARY
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            inner: httpx.AsyncBaseTransport | None = None,
-            *,
-            policy: RetryPolicy = ...,
-            **options: Unpack[FamilyOptions[AsyncPredicate]],
-        ) -> None: ...
 
 
 def wrap(

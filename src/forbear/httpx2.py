@@ -17,8 +17,8 @@ except ImportError:
     raise ImportError(f"forbear.httpx2 needs httpx2: {to_install('httpx2')}") from None
 
 from .adapters.httpx import errors as httpx_errors
-from .adapters.httpx import transport as transports
 from .adapters.httpx.port import Library
+from .adapters.httpx.transport import AsyncRetrying, Retrying, SyncRetrying
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -56,7 +56,7 @@ class DeadlineExceeded(Exceeded, httpx2.TimeoutException):
 LIBRARY = Library(httpx2, CircuitOpenError, DeadlineExceeded)
 
 
-class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx2.BaseTransport):
+class RetryTransport(SyncRetrying, Retrying[httpx2.BaseTransport, Predicate], httpx2.BaseTransport):
     """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
     For example ``httpx2.Client(transport=RetryTransport())``. This client ignores ``verify=``,
@@ -78,34 +78,16 @@ class RetryTransport(transports.SyncRetrying, transports.Retrying, httpx2.BaseTr
 
     _library = LIBRARY
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            inner: httpx2.BaseTransport | None = None,
-            *,
-            policy: RetryPolicy = ...,
-            **options: Unpack[FamilyOptions[Predicate]],
-        ) -> None: ...
-
-
-class AsyncRetryTransport(transports.AsyncRetrying, transports.Retrying, httpx2.AsyncBaseTransport):
+class AsyncRetryTransport(
+    AsyncRetrying, Retrying[httpx2.AsyncBaseTransport, AsyncPredicate], httpx2.AsyncBaseTransport
+):
     """RetryTransport for ``httpx2.AsyncClient``, on asyncio and trio, with the same options.
 
     And with ``hedge``. ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
     _library = LIBRARY
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            inner: httpx2.AsyncBaseTransport | None = None,
-            *,
-            policy: RetryPolicy = ...,
-            **options: Unpack[FamilyOptions[AsyncPredicate]],
-        ) -> None: ...
 
 
 def wrap(

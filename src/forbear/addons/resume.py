@@ -368,7 +368,7 @@ class Resumable:
             self._events.begin_anew()
         missing = what.missing(self._received)  # which its parts have declared by now
         self._ends_at = None if missing is None else self._received + missing
-        self.stream = port.source_of_rest(port.free_to_caller(call, response))
+        self.stream = port.source_of_rest(call, port.free_to_caller(call, response))
         return True
 
 

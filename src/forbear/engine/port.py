@@ -273,7 +273,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """May a body without a validator be continued, if the same bytes come again?"""
         ...
 
-    def source_of_rest(self, response: Response) -> Bytes:
+    def source_of_rest(self, call: Call, response: Response) -> Bytes:
         """What a response that continues it gives; nobody else holds that one."""
         ...
 

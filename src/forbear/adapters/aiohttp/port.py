@@ -333,7 +333,7 @@ class AiohttpPort:
         response.content = Replaced(response.content, source)
         return response
 
-    def source_of_rest(self, response: ClientResponse) -> Bytes:
+    def source_of_rest(self, call: Call, response: ClientResponse) -> Bytes:
         live = self.live(None, response)
         live.response = response  # its finalizer would close the body
         return live

@@ -61,10 +61,6 @@ class Timeouts(dict[str, float | None]):
     def __getitem__(self, phase: str) -> float | None:
         return self.get(phase) if phase in self else super().__getitem__(phase)
 
-    def copy(self) -> dict[str, float | None]:
-        """Plain numbers, as they are now, for a library that copies the timeouts."""
-        return {phase: self.get(phase) for phase in self}
-
     def __call__(self, event: str, info: object) -> object:
         self.check_deadline(event)
         return None if self.trace is None else self.trace(event, info)

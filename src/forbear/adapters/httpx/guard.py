@@ -40,10 +40,6 @@ class Guard(Readings):
             replayable = source is not None and is_reiterable(source)
         super().__init__(replayable=replayable, buffer_limit=buffer_limit)
 
-    def covers(self, stream: object) -> bool:
-        """Is this the guard of that stream?"""
-        return self._stream is stream
-
     async def _chunks(self, begin: Callable[[Any], Any]) -> Any:
         """Begin a reading of the body; what a synchronous one calls never suspends."""
         if self.buffer is not None:
@@ -117,4 +113,4 @@ def known_guard(request: Request, body: object) -> Guard | None:
     if isinstance(body, Guard):  # of a forbear above us
         return body
     known: Guard | None = request.extensions.get(BODY)
-    return known if known is not None and known.covers(body) else None
+    return known if known is not None and known._stream is body else None

@@ -16,8 +16,8 @@ from ...core.headers.fields import media_type
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...engine.bodies import innermost
 from ...engine.calls import sent_request
-from ...engine.driver import close, read_part
-from ...engine.errors import EARLY, DeadlineCut
+from ...engine.driver import read_part
+from ...engine.errors import EARLY
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
 from .errors import chain, classify, own_error
@@ -67,8 +67,8 @@ class HttpxPort:
     decodes = False
     _has_warned = False  # of httpx-retries
 
-    is_async: bool
-    live_kind: type[LiveBody]
+    is_async, live_kind = False, LiveBody
+    backstop: Backstop | None = None
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         self.settings = settings
@@ -172,12 +172,15 @@ class HttpxPort:
 
     # Each attempt.
 
-    if TYPE_CHECKING:  # of each flavour
+    async def transmit(self, call: Call, request: Request) -> Response:
+        response: Response
+        # In one statement: an interruption between two would leak the connection.
+        response = call.live = self.inner.handle_request(request)
+        return response
 
-        @property
-        def backstop(self) -> Backstop | None: ...
-        async def transmit(self, call: Call, request: Request) -> Response: ...
-        async def close_unused(self, response: Response | Exception | None) -> None: ...
+    async def close_unused(self, response: Response | Exception | None) -> None:
+        if response is not None and not isinstance(response, Exception):
+            response.stream.close()  # type: ignore[union-attr]
 
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
@@ -186,10 +189,9 @@ class HttpxPort:
         return self.stream_error(f"The request cannot be resent: {error}.")
 
     async def received(self, call: Call, response: Response) -> Response:
-        sent = sent_request(call)
-        if call.rest is not None:
-            return self.surround(sent, response, lambda source: source)
-        note_prefetch(call, await self.prefetched(sent, response, call.policy, call.outgoing))
+        if call.rest is None:
+            sent = sent_request(call)
+            note_prefetch(call, await self.prefetched(sent, response, call.policy, call.outgoing))
         return response
 
     async def prefetched(
@@ -213,9 +215,6 @@ class HttpxPort:
         _, pieces, ending = await read_part(self, response, live, lambda *_: True)
         if ending is WHOLE:
             self.with_body(response, pieces)
-        elif ending is LATE:
-            await close(self, response)
-            return DeadlineCut()
         return ending
 
     def length_of(self, response: Response) -> int:
@@ -247,8 +246,7 @@ class HttpxPort:
         response.headers.update(lines)
 
     def keep_cookies(self, call: Call, response: Response) -> None:
-        client = None if self.client is None else self.client()
-        if client is not None:
+        if self.client is not None and (client := self.client()) is not None:
             from .cookies import keep_cookies
 
             keep_cookies(self, client.cookies, call, response)
@@ -359,9 +357,8 @@ class HttpxPort:
         is_small = is_document and self.length_of(response) == UNKNOWN
         return is_small and response.status_code in (200, 206)
 
-    def source_of_rest(self, response: Any) -> Source:
-        source: Source = response.stream.stream  # as ``received`` has left it
-        return source
+    def source_of_rest(self, call: Call, response: Response) -> Source:
+        return self.source_of(response) or self.live(sent_request(call), response)
 
     # The end.
 
@@ -410,8 +407,9 @@ class HttpxPort:
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         from .status import status_error
 
-        found = None if body is None else b"".join(body)
-        return status_error(self.library.module, call.request.original, response, found)
+        if body is not None:
+            self.with_body(response, body)
+        return status_error(self.library.module, call.request.original, response)
 
     def stream_error(self, message: str) -> Exception:
         return self.library.module.RemoteProtocolError(message)  # type: ignore[no-any-return]

@@ -96,16 +96,8 @@ class LiveBody:
         self._deadline_in: Callable[[], float] = getattr(self._timeouts, "left", never)
         self._wire: Any = response.extensions.get("network_stream")
         self._parser = parser_of(self._stream)
+        self.can_wait = self._parser is not None
         self._chunks: Any = None
-
-    if TYPE_CHECKING:  # of each flavour
-
-        async def _next(self) -> bytes: ...
-        async def close(self) -> None: ...
-
-    @property
-    def can_wait(self) -> bool:
-        return self._parser is not None
 
     def left(self) -> float:
         """Seconds in which a read has to end."""
@@ -113,29 +105,31 @@ class LiveBody:
         return min(left, self._deadline_in())
 
     async def has_more(self) -> bool:
-        """Wait until the body can be read on; False: the time is over, and the body is intact."""
-        left, parser = self.left(), self._parser
-        is_free = left == inf and self._deadline_in is never
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        Raises:
+            What broke the body, or its error for the deadline.
+        """
+        is_free = self.ends_at == inf and self._deadline_in is never
         if is_free or self.pieces or self._received >= self._length:
             return True  # the end of a body comes without a wait
-        if left <= 0:
-            return False
-        is_chunked = "transfer-encoding" in self._headers
-        if parser is None or is_readable(parser.trailing_data[0], is_chunked=is_chunked):
-            return True
-        own = self._timeouts.get("read")
-        longest: float = left if own is None else min(own, left)
-        try:
-            found = self._wire.read(PIECE, None if longest == inf else max(longest, LEAST))
-            if hasattr(found, "__await__"):
-                found = await found
-        except Exception as error:
-            # A body that exceeds the client's own timeout is a broken one.
-            if type(error).__name__ == "ReadTimeout" and self.left() <= LEAST:
-                return False
-            raise own_error(error, self._module)  # noqa: B904  # mostly another one
-        parser.receive_data(found)
-        return True
+        left, own, parser = self.left(), self._timeouts.get("read"), self._parser
+        if left > 0:
+            is_chunked = "transfer-encoding" in self._headers
+            if parser is None or is_readable(parser.trailing_data[0], is_chunked=is_chunked):
+                return True
+            longest: float = left if own is None else min(own, left)
+            try:
+                found = self._wire.read(PIECE, None if longest == inf else max(longest, LEAST))
+                parser.receive_data(await found if hasattr(found, "__await__") else found)
+                return True
+            except Exception as error:
+                # A body that exceeds the client's own timeout is a broken one.
+                if type(error).__name__ != "ReadTimeout" or self.left() > LEAST:
+                    raise own_error(error, self._module)  # noqa: B904  # mostly another one
+        if self.ends_at == inf:
+            raise self._cut()
+        return False
 
     async def read(self) -> bytes:
         if self.pieces:
@@ -149,10 +143,8 @@ class LiveBody:
         try:
             # httpcore has asked for its timeout when the body began: not the caller's own, if that
             # was before the hand-over. So it is given what was received.
-            is_ours = self._deadline_in is not never
-            if is_ours and self.ends_at == inf and not await self.has_more():
-                await self.close()
-                raise self._cut()
+            if self.ends_at == inf and self._deadline_in is not never:
+                await self.has_more()
             if self._is_lost:
                 raise self._port.stream_error("the body has broken, or its reading was given up")
             self._is_lost = True
@@ -173,17 +165,12 @@ class LiveBody:
             return self._port.stream_timeout("the body did not come in time")
         return DeadlineCut() if self.late is None else self.late(error)
 
-
-class SyncLive(LiveBody):
-    """The source of a synchronous response."""
+    # What an asynchronous one does in another way.
 
     async def _next(self) -> bytes:
         if self._chunks is None:
-            self._chunks = iter(self._stream)
-        for chunk in self._chunks:
-            if chunk:
-                return chunk  # type: ignore[no-any-return]
-        return b""
+            self._chunks = filter(None, self._stream)
+        return next(self._chunks, b"")
 
     async def close(self) -> None:
         self._stream.close()
@@ -203,6 +190,8 @@ class Replaced:
     def __iter__(self) -> Self:
         return self
 
+    __aiter__ = __iter__
+
     def __next__(self) -> bytes:
         piece = drive(self.stream.read())
         if not piece:
@@ -211,9 +200,6 @@ class Replaced:
 
     def close(self) -> None:
         drive(self.stream.close())
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> bytes:
         piece = await self.stream.read()

@@ -11,26 +11,15 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
 
-def status_error(
-    module: ModuleType, request: Request, response: Response, body: bytes | None
-) -> Exception:
+def status_error(module: ModuleType, request: Request, response: Response) -> Exception:
     """The library's own error for a status, with a response that can still be inspected.
 
     Args:
         module: ``httpx`` or ``httpx2``.
         request: As the client made it.
-        response: The response.
-        body: The raw body, if all of it came.
+        response: The response, whose body is bytes if all of it came.
     """
-    if body is not None:
-        extensions = dict(response.extensions)
-        extensions.pop("network_stream", None)
-        response = module.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=module.ByteStream(body),
-            extensions=extensions,
-        )
+    if type(response.stream) is module.ByteStream:
         with suppress(module.DecodingError):  # the status is the failure
             response.read()
     response.request = request

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.call import SETTING
 from ...engine.calls import call_of
@@ -17,40 +17,22 @@ from ...engine.first import go_on, let_go
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .port import HttpxPort, Library
-from .reading import SyncLive, has_arrived
+from .reading import has_arrived
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
-    from httpx import Request, Response
-
     from ...addons.options import FamilyOptions
-    from ...core.call import Call
     from ...core.policy import RetryPolicy
     from .tasks import AsyncHttpxPort
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 current = CURRENT.get
+Inner = TypeVar("Inner")
+Predicate = TypeVar("Predicate")
 
 
-class SyncHttpxPort(HttpxPort):
-    """The port of ``RetryTransport``."""
-
-    is_async, live_kind = False, SyncLive
-    backstop = None  # pyright: ignore
-
-    async def transmit(self, call: Call, request: Request) -> Response:
-        response: Response
-        # In one statement: an interruption between two would leak the connection.
-        response = call.live = self.inner.handle_request(request)
-        return response
-
-    async def close_unused(self, response: Response | Exception | None) -> None:
-        if response is not None and not isinstance(response, Exception):
-            response.stream.close()  # type: ignore[union-attr]
-
-
-class Retrying:
+class Retrying(Generic[Inner, Predicate]):
     """The part that the transports of both flavours share."""
 
     if TYPE_CHECKING:
@@ -70,10 +52,10 @@ class Retrying:
 
     def __init__(
         self,
-        inner: Any = None,
+        inner: Inner | None = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
-        **options: Unpack[FamilyOptions[object]],
+        **options: Unpack[FamilyOptions[Predicate]],
     ) -> None:
         self._library: Library  # here, since help() lists the annotations of a class
         library, wrapper, is_async = self._library, type(self).__name__, bool(self._prefix)
@@ -104,7 +86,7 @@ class Retrying:
             warn_of_retries(inner, self.inner_retries, wrapper)
             pool._retries = 0
         self.policy, self.limits = settings.policy, settings.limits
-        made: type[HttpxPort] = SyncHttpxPort
+        made = HttpxPort
         if is_async:
             from .tasks import AsyncHttpxPort  # of no use to the other flavour
 
@@ -120,7 +102,7 @@ class SyncRetrying:
 
     if TYPE_CHECKING:
         inner: Any
-        port: SyncHttpxPort
+        port: HttpxPort
 
     def handle_request(self, request: Any) -> Any:
         """Send a request; retry it where that is allowed and useful."""

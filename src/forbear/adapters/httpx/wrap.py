@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ...core.policy import RetryPolicy
     from .port import Library
-    from .transport import Retrying
 
 
 def wrap_client(
@@ -23,7 +22,7 @@ def wrap_client(
     client: Any,
     policy: RetryPolicy | None,
     options: Mapping[str, object],
-    classes: tuple[type[Retrying], ...],
+    classes: tuple[Any, ...],
 ) -> None:
     """Put a retrying transport around each of a built client's own."""
     check_client(library, client)

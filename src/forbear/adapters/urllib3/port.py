@@ -417,7 +417,7 @@ class Urllib3Port(Port[AnyResponse]):
 
         return self.with_raw(response, around(self.raw_of(response), make))
 
-    def source_of_rest(self, response: AnyResponse) -> Source:
+    def source_of_rest(self, call: Call, response: AnyResponse) -> Source:
         from .bodies import taken
 
         return taken(self.raw_of(response))
