@@ -388,9 +388,12 @@ class ConcurrencyLimit(Locked):
 
     def free(self, slot: Slot) -> None:
         """Take a slot back, in any state; wake whoever is next."""
-        if slot.scope is not None:
-            self._freed.append(slot)
-            self._settle()
+        scope = slot.scope
+        if scope is not None:
+            scope.taken.discard(slot)
+            if scope.waiting:  # looked at second, as whoever joins the queue asks for room second
+                self._freed.append(slot)
+                self._settle()
 
     def _settle(self) -> None:
         """Let what was given back go to who waits.
