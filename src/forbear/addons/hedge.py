@@ -366,9 +366,10 @@ class HedgedCall:
                 if self.failure is None and not self.first_ended:
                     self.has_won = True
                     self.scope.cancel()
-        except Exception as error:  # of ``before_attempt``
+        except Exception as error:  # of the user's
+            name = "before_attempt" if self.hedge.awaits_hook else "budget"
             self.refusal = Reason.HOOK_FAILED.value
-            self.port.settings.events.log().hook_failed("before_attempt", error)
+            self.port.settings.events.log().hook_failed(name, error)
         finally:
             self.ended_at = self.now()
             self.is_over.set()

@@ -6,7 +6,7 @@ on. One that raises where a retry is planned or taken ends the retries, as a str
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
-    "begin": ("call", "wait", "now"),
-    "admit": ("call", "now"),
-    "observe": ("call", "failure", "now"),
-    "plan": ("call", "failure", "plan", "now", "latest"),
-    "take": ("call", "failure", "delay", "now", "until"),
-    "leave": ("call", "now"),
-    "closed": ("call", "origin", "now"),
-}
-EXAMPLE = "class Quota(forbear.addons.Limit): ..."
+NAMES = "begin", "admit", "observe", "plan", "take", "leave", "closed"
+METHODS = {name: tuple(signature(getattr(Limit, name)).parameters)[1:] for name in NAMES}
 
 
 def check(value: Any) -> tuple[Limit, ...]:
@@ -49,7 +41,7 @@ def check(value: Any) -> tuple[Limit, ...]:
         if Limit not in type(one).__mro__:
             raise TypeError(
                 f"addons must be objects of classes of forbear.addons.Limit, got {shown(one)};"
-                f" write {EXAMPLE}"
+                " write class Quota(forbear.addons.Limit): ..."
             )
         check_methods("addons", one, METHODS)
         for method in METHODS:
@@ -74,110 +66,91 @@ class OwnLimit(Limit):
 
     @property
     def quiet(self) -> bool:
-        """The limit's own; False if reading it fails."""
-        try:
-            return bool(self.own.shared.quiet)
-        except Exception:
-            return False
+        """The limit's own."""
+        return bool(getattr(self.own.shared, "quiet", False))
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         try:
-            return max(wait, seconds(ask(self.own.begin, call, wait, now)))
+            return max(wait, self._ask(call, seconds, 0.0, self.own.begin, call, wait, now))
         except RetryRefused as refused:
             if not (refused.send or call.is_under_way):
                 raise
             call.stop = GiveUp(refused.reason, refused.retry_after)  # it is sent, but not again
-        except Exception as error:
-            self._failed(call, error)
-        return wait
+            return wait
 
     def admit(self, call: Call, now: float) -> float:
-        try:
-            return seconds(ask(self.own.admit, call, now))
-        except RetryRefused:
-            raise
-        except Exception as error:
-            self._failed(call, error)
-            return 0.0
+        return self._ask(call, seconds, 0.0, self.own.admit, call, now)
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
-        self._guarded(call, self.own.observe, call, failure, now)
+        self._ask(call, anything, None, self.own.observe, call, failure, now)
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
         """Let it lengthen the delay; what the server asked for is not shortened."""
-
-        def plan_of() -> Plan:
-            planned = ask(self.own.plan, call, failure, plan, now, latest)
-            return planned if seconds(planned.delay) >= plan.delay else plan
-
-        return self._decided(call, plan_of)
+        planned = self._ask(call, a_plan, None, self.own.plan, call, failure, plan, now, latest)
+        if planned is None:
+            raise RetryRefused(Reason.STRATEGY_FAILED)
+        return planned if planned.delay >= plan.delay else plan
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
-
-        def refusal_of() -> Refusal:
-            refusal = ask(self.own.take, call, failure, delay, now, until)
-            if refusal is not None and not isinstance(refusal, GiveUp):
-                raise TypeError(f"an add-on returned {shown(refusal)}, not None")
-            return refusal
-
-        return self._decided(call, refusal_of)
+        failed: Refusal = GiveUp(Reason.STRATEGY_FAILED)
+        return self._ask(call, a_refusal, failed, self.own.take, call, failure, delay, now, until)
 
     def leave(self, call: Call, now: float) -> None:
-        self._guarded(call, self.own.leave, call, now)
+        self._ask(call, anything, None, self.own.leave, call, now)
 
     def closed(self, call: Call, origin: str, now: float) -> float:
-        try:
-            return seconds(self.own.closed(call, origin, now))
-        except Exception as error:
-            self._failed(call, error)
-            return 0.0
+        return self._ask(call, seconds, 0.0, self.own.closed, call, origin, now)
 
-    def _guarded(self, call: Call, method: Callable[..., object], *given: object) -> None:
-        try:
-            method(*given)
-        except Exception as error:
-            self._failed(call, error)
+    def _ask(
+        self, call: Call, check: Callable[[Any], T], otherwise: T,
+        method: Callable[..., object], *given: object,
+    ) -> T:  # fmt: skip
+        """Call a method of the user's; return ``otherwise`` if it raises, or returns nonsense.
 
-    def _decided(self, call: Call, method: Callable[[], T]) -> T:
+        Raises:
+            RetryRefused: As it has, with a reason and a time that are right.
+        """
+        error: Exception
         try:
-            return method()
-        except RetryRefused:
-            raise
-        except Exception as error:
-            self._failed(call, error)
-            raise RetryRefused(Reason.STRATEGY_FAILED) from None
-
-    def _failed(self, call: Call, error: Exception) -> None:
+            return check(method(*given))
+        except RetryRefused as refused:
+            time = refused.retry_after
+            if isinstance(refused.reason, Reason) and (time is None or is_time(time)):
+                raise
+            error = TypeError(f"an add-on gave {shown(refused.reason)} and {shown(time)} s")
+        except Exception as raised:
+            error = raised
         call.notes[PLUGIN_ERROR], call.notes[PLUGIN] = error, f"add-on {type(self.own).__name__}"
+        return otherwise
 
     def __repr__(self) -> str:
         return repr(self.own)
 
 
-def ask(method: Callable[..., T], *given: object) -> T:
-    """Call a method of the user's.
-
-    Raises:
-        RetryRefused: As it has, with a reason and a time that are right.
-    """
-    try:
-        return method(*given)
-    except RetryRefused as refused:
-        if not isinstance(refused.reason, Reason):
-            raise TypeError(f"an add-on gave {shown(refused.reason)}, not a Reason") from None
-        if refused.retry_after is not None:
-            seconds(refused.retry_after)
-        raise
+# What the user's methods may return.
 
 
-def seconds(returned: object) -> float:
-    """Return the seconds that a method of the user's has returned.
+def anything(returned: object) -> None: ...
 
-    Raises:
-        TypeError, ValueError: They are none.
-    """
-    if isinstance(returned, bool) or not isinstance(returned, (int, float)):
+
+def is_time(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < inf  # type: ignore[operator]  # NaN is none
+
+
+def seconds(returned: Any) -> float:
+    if not is_time(returned):
         raise TypeError(f"an add-on returned {shown(returned)}, not seconds")
-    if not 0 <= returned < inf:  # NaN too
-        raise ValueError(f"an add-on returned {returned!r} s")
     return float(returned)
+
+
+def a_plan(returned: Any) -> Plan:
+    seconds(returned.delay)
+    planned: Plan = returned
+    return planned
+
+
+def a_refusal(returned: object) -> Refusal:
+    if returned is not None and not isinstance(returned, GiveUp):
+        raise TypeError(f"an add-on returned {shown(returned)}, not None")
+    return returned
