@@ -21,7 +21,7 @@ from copy import copy
 from functools import partial
 from logging import INFO
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from weakref import ref
 
 from ..core.call import BODY_HINT, STORY, Rest
@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
-    from ..engine.port import Port, Response
+    from ..engine.port import Port
     from ..engine.reading import Source
     from ..telemetry.rows import Row
 
     Head = tuple[int, Sequence[Line]]
     What = Download | Repeat | EventStream
+
+Response = TypeVar("Response")
 
 EARNED = 65_536  # bytes of a body that give an attempt back
 ANEW = "anew"  # key of a call's notes: the whole was requested again, so bytes are no progress
@@ -80,7 +82,7 @@ def begin_anew(call: Call) -> None:
     call.notes[ANEW] = True
 
 
-class Resumable:
+class Resumable(Generic[Response]):
     """A body, as far as it came, and how the rest is requested. Counts raw bytes.
 
     It must not hold the caller's response, which holds it.
@@ -97,10 +99,10 @@ class Resumable:
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
     stream: Source  # from which the body is read now
-    response_of: Callable[[], Any]  # returns the response, if the caller still has it
-    _call: Any = None  # the last one that requested a rest
+    response_of: Callable[[], Response | None]  # returns the response, if the caller still has it
+    _call: Call | None = None  # the last one that requested a rest
     _what: What | None = None  # can be requested of the body, from the first break on
-    _error: Any = None  # what broke the body last
+    _error: Exception | None = None  # what broke the body last
     _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
     _ends_at: int | None = None  # raw bytes in all, once a part was requested
     _events: WholeEvents | None = None  # lets only whole events through, and resumes their stream
@@ -109,8 +111,8 @@ class Resumable:
     is_closed = False  # by the caller, who does not want the rest: no more is requested
 
     def __init__(
-        self, port: Any, begin: Callable[[], Call], head: Head, kept: bytearray | None, *,
-        is_download: bool,
+        self, port: Port[Response], begin: Callable[[], Call], head: Head,
+        kept: bytearray | None, *, is_download: bool,
     ) -> None:  # fmt: skip
         self._port, self._begin_call, self._head = port, begin, head
         self._kept, self._is_download = kept, is_download
@@ -187,40 +189,41 @@ class Resumable:
         is_empty = not self._received and begins_events(*self._head)
         is_resumed = events is not None and events.stream.is_resumed
         if (is_short or self._expected_prefix) and not self.is_closed:
+            assert self._error is not None
             raise self._error
         if (is_empty or is_resumed) and not self.is_closed:
             self._is_quiet = True
             raise self._port.stream_error("the stream of events has ended")
 
-    def _refuse(self, error: Exception) -> NoReturn:
+    def _refuse(self, error: Exception | None) -> NoReturn:
         """End the call: what comes does not belong to what the caller has.
 
         The error is forgotten, because its traceback will hold this object, which must not hold it
         too. The cycle would keep the connection until the garbage collector runs.
         """
+        assert error is not None
         self._error = None
         if self._call is not None:
-            self._fail(error)
+            self._fail(self._call, error)
         try:
             raise error
         finally:
             del error
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, call: Call, error: Exception) -> None:
         """The rest cannot be had: attach the story to the error that broke the body."""
-        call: Call = self._call
         if call.stop is None:  # it belongs to another body, and the caller has a part of the first
             call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
         kind, index = call.notes[Rest][:2]
         if kind == "resume" and len(call.history) > index + 1:  # it was requested
-            self._emit("failed")
+            self._emit(call, "failed")
         with_story(self._port, call, error)
 
-    def _emit(self, result: str) -> None:
-        what: Any = self._what
-        at = what.first + self._requested_at
-        given = {"offset": at, "total": what.complete, "result": result}
-        self._port.settings.events.emit("resume", self._call, **given)
+    def _emit(self, call: Call, result: str) -> None:
+        assert self._what is not None
+        at = self._what.first + self._requested_at
+        total = self._what.complete
+        self._port.settings.events.emit("resume", call, offset=at, total=total, result=result)
 
     def _requestable(self, call: Call, error: Exception) -> What | None:
         """Return what of the body can be requested; None: the error, or the end, stands as it is.
@@ -317,9 +320,10 @@ class Resumable:
         if what.missing(self._received) == 0:  # but for its end the body is whole
             return True
         call = self._call = self._call_for_rest(old, what, error)
-        handed: list[Any] = []
+        handed: list[Response] = []
         try:
-            if not await self._continues(what, await run(call, port, handed)):
+            if not await self._continues(call, what, await run(call, port, handed)):
+                self._fail(call, error)
                 return False
         except Instead:
             raise
@@ -329,7 +333,7 @@ class Resumable:
             # What broke the body says more, unless the deadline came or a hook has raised.
             if isinstance(raised, port.deadline_exceeded):
                 raise
-            self._fail(error)
+            self._fail(call, error)
             if call.stop is not None and call.stop.reason is Reason.HOOK_FAILED:
                 raise
             return False
@@ -338,29 +342,28 @@ class Resumable:
                 await port.close_unused(response)
             raise
         finally:
-            response = self.response_of()
-            if response is not None:
-                port.attach(response, call.story(port.clock.monotonic()))
+            made = self.response_of()
+            if made is not None:
+                port.attach(made, call.story(port.clock.monotonic()))
         self._is_quiet = False
         if self.is_closed:  # meanwhile, from elsewhere
             await self.stream.close()
         return not self.is_closed
 
-    async def _continues(self, what: What, response: Any) -> bool:
+    async def _continues(self, call: Call, what: What, response: Response) -> bool:
         """Continue with a response, if it has what is missing of the body."""
-        port, call = self._port, self._call
+        port, rest = self._port, call.rest
         fits = what.fits(self._received, *port.head_of(response))
-        if not call.request.streams and (not fits or call.rest is None):
+        if not call.request.streams and (not fits or rest is None):
             raise Instead(call, response)
-        if not fits or call.stop is not None:
+        if not fits or rest is None or call.stop is not None:
             await discard(port, call, response)
-            self._fail(self._error)
             return False
-        if call.rest.kind == "resume":
+        if rest.kind == "resume":
             at = what.first + self._received
             story = call.notes.setdefault(STORY, {})
             story["resumed"] = (*story.get("resumed", ()), at)[-MOST_NOTES:]
-            self._emit("resumed")
+            self._emit(call, "resumed")
         else:
             self._leave_deadline(call)
             port.settings.events.emit("succeeded_after_retry", call, port.clock.monotonic())
