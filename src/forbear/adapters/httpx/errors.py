@@ -92,10 +92,8 @@ def by_cause(error: BaseException, kind: FailureKind, phase: Phase) -> tuple[Fai
     if phase is UNSENT and kind is not K.POOL:
         if not is_trusted(error):
             return kind, SENT
-        if kind is K.REFUSED and K.DNS in kinds:
-            return K.DNS, UNSENT
-        if kind is K.REFUSED and K.TLS in kinds:
-            return K.TLS, UNSENT
+        if kind is K.REFUSED:
+            kind = next((one for one in (K.DNS, K.TLS) if one in kinds), kind)
     elif kind is K.PROTOCOL:
         if any(is_unprocessed(cause) for cause in (error, *causes)):
             return K.UNPROCESSED, UNSENT

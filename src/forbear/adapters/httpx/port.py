@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.call import SETTING
 from ...core.headers.fields import media_type
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
+from ...core.request import known_origin
 from ...engine.bodies import innermost
 from ...engine.calls import sent_request
 from ...engine.driver import read_part
@@ -22,7 +23,7 @@ from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetc
 from ...engine.settings import OFF
 from .errors import chain, classify, own_error
 from .reading import LENGTH, LiveBody, Replaced, Shown
-from .request import BODY, HOP, HttpxRequest, origin_of_url, with_lines
+from .request import BODY, HOP, HttpxRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,13 +79,12 @@ class HttpxPort:
         self.library = library
         self.inner = inner
         self.inner_is_default = False
-        self.byte_stream = library.byte_stream
+        self.byte_stream: type[ByteStream] = library.module.ByteStream
         self.replaced = library.replaced
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
         # Streams that stay as they are: read already, or watched by a forbear transport below.
         self.ready = {self.byte_stream, self.replaced}
-        self.prefetch = settings.prefetch
         self.prefetches = settings.watches_bodies
         self.length_line = 0
         self.client: ref[Any] | None = None
@@ -150,7 +150,8 @@ class HttpxPort:
             self._has_warned = True
             warn_of_retry(source.extensions["retry"])
         url, names = source.url, self.settings.key_names
-        return HttpxRequest(source.method, origin_of_url(url), source.headers, names, url, source)
+        origin = known_origin(url.scheme, url.raw_host.decode("ascii"), url.port)
+        return HttpxRequest(source.method, origin, source.headers, names, url, source)
 
     def copied(
         self, request: Request, lines: Lines | None = None, url: URL | None = None
@@ -159,7 +160,8 @@ class HttpxPort:
         fields = copy.__dict__ = vars(request).copy()  # the constructor would encode the body anew
         fields["extensions"] = dict(request.extensions)
         if lines is not None:
-            fields["headers"] = with_lines(request.headers, lines)
+            fields["headers"] = headers = type(request.headers)(request.headers)
+            headers.update(lines)
         if url is not None:
             fields["url"] = url
         return copy
@@ -207,7 +209,7 @@ class HttpxPort:
             or response.status_code in policy.statuses
             or type(response.stream) in self.ready
             or response.is_closed  # a transport below has read it
-            or self.length_of(response) > self.prefetch
+            or self.length_of(response) > self.settings.prefetch
             or is_endless(response.headers.get("content-type"), response.status_code)
         ):
             return None
@@ -439,7 +441,6 @@ class Library:
         self.roots = (self.name, self.name.replace("httpx", "httpcore"))
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.byte_stream: type[ByteStream] = module.ByteStream
         self._made: dict[type, Any] = {}
         self.replaced = self.made(Replaced, *STREAMS)
 

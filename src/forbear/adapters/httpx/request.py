@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.request import Request, known_origin
+from ...core.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import httpx
+    from collections.abc import Iterable
 
 
 HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
@@ -29,15 +27,3 @@ class HttpxRequest(Request):
 
     def path_and_query(self) -> str:
         return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
-
-
-def with_lines(headers: httpx.Headers, lines: Sequence[tuple[str, str]]) -> httpx.Headers:
-    """Copy headers, with these lines in place of those of the same names."""
-    made = type(headers)(headers)
-    made.update(lines)
-    return made
-
-
-def origin_of_url(url: httpx.URL) -> str:
-    """``scheme://host:port``, never userinfo, path or query."""
-    return known_origin(url.scheme, url.raw_host.decode("ascii"), url.port)
