@@ -81,14 +81,8 @@ class RetryMiddleware:
     def __init__(
         self,
         policy: RetryPolicy | None = None,
-        *others: Never,
         **options: Unpack[FamilyOptions[Predicate]],
     ) -> None:
-        if others:  # aiohttp has called the class, with a request and a handler
-            raise TypeError(
-                "RetryMiddleware takes only its policy by position; an object of it is the"
-                " middleware: write middlewares=(RetryMiddleware(),)"
-            )
         policy = DEFAULT_POLICY if policy is None else policy
         settings = Settings(type(self).__name__, policy, options, awaits=True, prefetch=PREFETCH)
         self.port = AiohttpPort(settings, CircuitOpenError, DeadlineExceeded)
@@ -138,12 +132,8 @@ class RetryMiddleware:
         response: Any
         try:
             try:
-                if outgoing is None:
-                    held[0] = response = await handler(request)
-                else:
-                    held[0] = response = await port.send_in_time(
-                        outgoing.request, handler, outgoing
-                    )
+                sent = request if outgoing is None else outgoing.request
+                held[0] = response = await port.send_in_time(sent, handler, outgoing)
                 setattr(response, SENDS, True)  # nothing else shows that forbear sent it
                 is_accepted = response.status < 300 and port.has_ended(response)
                 if is_accepted and self._is_plain and self._shared.quiet:

@@ -2,8 +2,7 @@
 
 ``Live`` is what is still to come of a response, and its only reader: decoded, if aiohttp does that.
 ``Replaced`` is the reader under a response that gives what a source reads: what was put back, what
-goes on where it breaks, or what ``retry_if`` is shown. Loaded with the first body that is put back,
-or handed over while it is still to come.
+goes on where it breaks, or what ``retry_if`` is shown.
 """
 
 from __future__ import annotations
@@ -53,11 +52,8 @@ class Live:
     async def has_more(self) -> bool:
         """Read ahead; False: the time is over. A read that is cancelled takes nothing."""
         if self._ahead is None:
-            if self.ends_at == inf:  # a limit for each read would cost more than the read
+            with cut_after(self.ends_at - SYSTEM_CLOCK.true_monotonic()):
                 self._ahead = await self._content.readany()
-            else:
-                with cut_after(self.ends_at - SYSTEM_CLOCK.true_monotonic()):
-                    self._ahead = await self._content.readany()
         return self._ahead is not None
 
     async def read(self) -> bytes:

@@ -56,9 +56,7 @@ def classify(error: BaseException) -> Failure:
     """Say what an exception means: its kind, and how far the request got. Never raises."""
     known = (MEANING[base] for base in type(error).__mro__ if base in MEANING)
     kind, phase = next(known, (K.UNKNOWN, SENT))
-    if is_lost(error):
-        kind = K.RESET
-    elif isinstance(error, aiohttp.ClientHttpProxyError):  # the response to CONNECT
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # the response to CONNECT
         kind, phase = (K.PERMANENT if 400 <= error.status < 500 else K.PROXY), UNSENT
     elif isinstance(error, aiohttp.ClientResponseError) and error.__cause__ is None:
         kind, phase = K.PERMANENT, ANSWERED

@@ -10,6 +10,7 @@ import aiohttp
 from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
+from ...core.request import known_origin
 from ...engine.bodies import innermost, rest_of
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
@@ -17,8 +18,9 @@ from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...engine.tasks import cut_after
+from .bodies import Live, Replaced, source_of
 from .errors import classify, idle_since, is_full, is_lost, repeats
-from .request import LAST_HOP, PLAIN, AiohttpRequest, origin_of_url
+from .request import LAST_HOP, PLAIN, AiohttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +33,10 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Hop, Outgoing
-    from ...engine.reading import Ending, Live, PrefetchResult
+    from ...engine.reading import Ending, PrefetchResult
     from ...engine.reading import Source as Bytes
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .bodies import Live as AiohttpLive
     from .guard import Guard
 
     Lines = Sequence[tuple[str, str]]
@@ -101,9 +102,8 @@ class AiohttpPort:
     def view_of(self, source: Source) -> AiohttpRequest:
         (request, handler), names = source, self.settings.key_names
         url = request.url
-        view = AiohttpRequest(
-            request.method, origin_of_url(url), request.headers, names, url, request
-        )
+        origin = known_origin(url.scheme, url.raw_host or "", url.port)
+        view = AiohttpRequest(request.method, origin, request.headers, names, url, request)
         view.handler = handler
         return view
 
@@ -149,14 +149,16 @@ class AiohttpPort:
             DeadlineCut: The deadline is over.
             ConsumedBody: The request's body cannot be replayed.
         """
-        if outgoing is None:
-            return await handler(request)
-        left = outgoing.deadline_at - self.clock.monotonic()
-        each = outgoing.policy.attempt_timeout or inf
+        left = each = inf
+        if outgoing is not None:
+            left = outgoing.deadline_at - self.clock.monotonic()
+            each = outgoing.policy.attempt_timeout or inf
         try:
             with cut_after(min(left, each)):
                 return await handler(request)
-        except aiohttp.ClientConnectionError as error:
+        except (aiohttp.ClientConnectionError, AttributeError) as error:
+            if is_lost(error):
+                raise aiohttp.ClientConnectionResetError("Connection lost") from error
             if isinstance(error.__cause__, ConsumedBody | DeadlineCut):  # a guard has raised it
                 raise error.__cause__ from None
             raise
@@ -200,9 +202,6 @@ class AiohttpPort:
                 return WHOLE
             return DeadlineCut()
         except Exception as error:
-            from ...engine.frames import let_signals_through
-
-            let_signals_through(error)
             return error
 
     # After each attempt.
@@ -266,9 +265,7 @@ class AiohttpPort:
 
     # Bodies.
 
-    def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> AiohttpLive:
-        from .bodies import Live  # loaded with the first body that is read, or handed over open
-
+    def live(self, request: object, response: ClientResponse, ends_at: float = inf) -> Live:
         return Live(response, ends_at)
 
     def has_ended(self, response: ClientResponse) -> bool:
@@ -298,10 +295,8 @@ class AiohttpPort:
         return False
 
     def put_back(
-        self, response: ClientResponse, live: Live, pieces: list[bytes], ending: Ending | Exception
+        self, response: ClientResponse, live: Bytes, pieces: list[bytes], ending: Ending | Exception
     ) -> ClientResponse:
-        from .bodies import Replaced
-
         again = aiohttp.ClientPayloadError("the body has broken before")
         response.content = Replaced(response.content, rest_of(pieces, ending, live, again))
         return response
@@ -310,14 +305,9 @@ class AiohttpPort:
         return [response.content.read_nowait()]
 
     def with_body(self, response: ClientResponse, pieces: list[bytes] | None) -> ClientResponse:
-        if pieces is None:
-            response.content = aiohttp.streams.EMPTY_PAYLOAD
-            return response
-        return self.put_back(response, self.live(None, response), pieces, WHOLE)
+        return self.put_back(response, self.live(None, response), pieces or [], WHOLE)
 
     def shown(self, response: ClientResponse, request: object, source: Bytes) -> ClientResponse:
-        from .bodies import Replaced
-
         copy: Any = object.__new__(type(response))
         copy.__dict__ = vars(response).copy()
         copy.content = Replaced(response.content, source)
@@ -327,8 +317,6 @@ class AiohttpPort:
     def surround(
         self, request: object, response: ClientResponse, make: Callable[[Bytes], Bytes]
     ) -> ClientResponse:
-        from .bodies import Replaced, source_of
-
         source = make(source_of(response))
         response.content = Replaced(response.content, source)
         return response
@@ -386,9 +374,6 @@ class AiohttpPort:
         )  # fmt: skip
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        if is_lost(error):
-            cause, error = error, aiohttp.ClientConnectionResetError("Connection lost")
-            error.__cause__ = cause
         return error
 
     def note_error(self, call: Call, error: Exception) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import payload as payloads
 
-from ...core.request import Request, known_origin
+from ...core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,11 +40,6 @@ class AiohttpRequest(Request):
 
     def path_and_query(self) -> str:
         return self.target.raw_path_qs  # type: ignore[no-any-return]
-
-
-def origin_of_url(url: Any) -> str:
-    """``scheme://host:port``, never userinfo, path or query."""
-    return known_origin(url.scheme, url.raw_host or "", url.port)
 
 
 # Of the task that makes the calls. All hops of one call share their timer.

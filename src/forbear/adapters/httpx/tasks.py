@@ -22,10 +22,7 @@ class AsyncLive(LiveBody):
     """The source of an asynchronous response."""
 
     async def _next(self) -> bytes:
-        left = self.left()
-        if left == inf:
-            return await self._next_piece()
-        with cut_after(left + BACKSTOP):
+        with cut_after(self.left() + BACKSTOP):
             return await self._next_piece()
         await self.close()
         raise self._cut()
