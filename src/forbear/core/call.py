@@ -109,7 +109,6 @@ PREPARED_FOR = "prepared for"
 NUMBER = "number"  # identifies the call in events and logs, from the first of them on
 KEPT = "kept"  # the last response, read, while the call is held
 DELAYED_BY = "delayed by"  # limits that delayed the attempt that is sent next, and for how long
-Prefetched = Literal["whole", "late", "broken"]  # engine/reading.py
 
 
 class Quiet(Protocol):
@@ -332,7 +331,9 @@ class Call:
         # The response in hand, or the error of a first attempt: an interruption closes it.
         self.live: Any = None
         self.status: int | None = None
-        self.prefetch_result: Prefetched | None = None  # how the reading of its body has ended
+        self.prefetch_result: Literal["whole", "late"] | None = (
+            None  # how the reading of its body has ended
+        )
         self.body_error: Exception | None = None  # what has broken the body, if that is read inside
         # Why this outcome ends the call, whatever else is decided: the deadline has ended the
         # attempt, the caller said no, or another loop, above or below, retries the request.

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .port import Classifier, Copying, Sent, Source, Url
     from .settings import Settings
 
+    # What the fast path has of a call: the source of the request, what is sent in its place if
+    # anything in it is changed, when it began, and the blocks around it.
+    Facts = tuple[Any, Outgoing | None, float, CallContext | None]
+
 logger = getLogger("forbear")
 
 # A call begins.
@@ -57,27 +61,15 @@ def begin_call(
     return call
 
 
-def call_of(
-    port: Copying[Source, Sent, Url],
-    source: Source,
-    outgoing: Outgoing | None,
-    started_at: float,
-    context: CallContext | None,
-) -> Call:
+def call_of(port: Copying[Source, Sent, Url], *facts: *Facts) -> Call:
     """Begin a call."""
+    source, outgoing, started_at, context = facts
     return begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
 
 
-def call_after_first(
-    port: Copying[Source, Sent, Url],
-    source: Source,
-    outgoing: Outgoing | None,
-    started_at: float,
-    context: CallContext | None,
-) -> Call:
+def call_after_first(port: Copying[Source, Sent, Url], *facts: *Facts) -> Call:
     """Begin a call whose first attempt was sent before there was a call."""
-    view = port.view_of(source)
-    return note_first_attempt(begin_call(port.settings, view, started_at, context, outgoing))
+    return note_first_attempt(call_of(port, *facts))
 
 
 def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.call import IN_FLIGHT, KEPT, STORY, Story
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from .bodies import read_briefly
-from .calls import (
-    sent_request,
-    wants_status_error,
-    with_story,
-)
+from .calls import sent_request, wants_status_error, with_story
 from .clock import SYSTEM_CLOCK
 from .errors import (
     ConsumedBody,

@@ -10,15 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import (
-    BODY_HINT,
-    CUT_BY_SENDER,
-    FLAGGED,
-    QUOTAS,
-    RECORD,
-    UNUSED_HINT,
-    Story,
-)
+from ..core.call import BODY_HINT, CUT_BY_SENDER, FLAGGED, QUOTAS, RECORD, UNUSED_HINT, Story
 from ..core.decide import answered, is_failure
 from ..core.headers.hints import joined, why_unused
 from ..core.outcome import Failure, FailureKind, Hint, Judged, Phase, Reason

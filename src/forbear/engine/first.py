@@ -19,13 +19,8 @@ from .reading import note_prefetch
 from .settings import OFF
 
 if TYPE_CHECKING:
-    from .context import CallContext
-    from .outgoing import Outgoing
+    from .calls import Facts
     from .port import Prefetching, Response
-
-    # What the fast path has of a call: the source of the request, what is sent in its place if
-    # anything in it is changed, when it began, and the blocks around it.
-    Facts = tuple[Any, Outgoing | None, float, CallContext | None]
 
 
 async def go_on(port: Prefetching[Response], held: list[Any], *facts: *Facts) -> Response:

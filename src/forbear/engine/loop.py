@@ -14,12 +14,7 @@ from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, INSPECTED, KEPT, PREPAR
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
-from .calls import (
-    end_attempt,
-    ended,
-    not_retried,
-    notify_outer_loops,
-)
+from .calls import end_attempt, ended, not_retried, notify_outer_loops
 from .driver import classify, closed, hand_over, inspected, keep, last_error, run_hook, send, sleep
 from .errors import drop_frames
 from .settings import OFF

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from ..core.call import Call, Prefetched
+    from ..core.call import Call
 
-BROKEN: Literal["broken"] = "broken"  # in a call: its ``body_error`` says by what
 # How the reading of a body ended, if no exception broke it; None: it was not read.
 Ending = Literal["whole", "late"]
 PrefetchResult = Ending | Exception | None
@@ -93,8 +92,8 @@ def is_readable(found: bytes, *, is_chunked: bool) -> bool:
     return rest.startswith((b"\r\n", b"\n")) or b"\n\r\n" in rest or b"\n\n" in rest
 
 
-def note_prefetch(call: Call, outcome: Prefetched | Exception | None) -> None:
+def note_prefetch(call: Call, outcome: PrefetchResult) -> None:
     """Note the result of prefetching the body."""
     if isinstance(outcome, Exception):
-        call.body_error, outcome = outcome, BROKEN
+        call.body_error, outcome = outcome, LATE
     call.prefetch_result = outcome
