@@ -16,6 +16,7 @@ from .request import BODY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from types import ModuleType
 
     from httpx import Request
 
@@ -94,12 +95,19 @@ def is_of_library(stream: object) -> bool:
     return type(stream).__module__.partition(".")[0] in ("httpx", "httpx2")
 
 
-def wants_guard(stream: object) -> bool:
-    """Is it more than plain bytes? Multipart made of bytes only counts as plain."""
+def body_of(request: Request, module: ModuleType) -> object:
+    """Return the body of a request, None if it is plain bytes, or multipart made of bytes only."""
+    if not isinstance(request, module.Request):
+        raise TypeError(
+            f"a transport of forbear.{module.__name__} got a request of"
+            f" {type(request).__module__.partition('.')[0]}: mount the other family's"
+        )
+    stream: Any = request.stream
     fields = getattr(stream, "fields", None) if is_of_library(stream) else None
-    return fields is None or any(
-        not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields
+    is_plain = fields is not None and all(
+        isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields
     )
+    return None if is_plain else stream
 
 
 def is_replayable_field(field: object) -> bool:

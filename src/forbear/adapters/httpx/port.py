@@ -109,31 +109,23 @@ class HttpxPort:
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        given, body = request.extensions, request.stream
-        setting, hop = given.get(SETTING), None
+        given = request.extensions
+        setting, body, hop = given.get(SETTING), None, None
         if HOP in given:
             from .redirects import hop_before
 
             hop = hop_before(request)
-        if type(body) is self.byte_stream:
-            body = None  # type: ignore[assignment]
-        elif not isinstance(request, self.library.module.Request):
-            raise TypeError(
-                f"a transport of forbear.{self.library.name} got a request of"
-                f" {type(request).__module__.partition('.')[0]}: mount the other family's"
-            )
-        else:
-            from .guard import wants_guard
+        if type(request.stream) is not self.byte_stream:
+            from .guard import body_of
 
-            if not wants_guard(body):
-                body = None  # type: ignore[assignment]
+            body = body_of(request, self.library.module)
         return self.outgoing_for(self, request, request, body, started_at, context, setting, hop)
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
         from .guard import Guard, known_guard
 
         known = known_guard(request, body)
-        return known or self.library.made(Guard, *STREAMS)(body, self.settings.body_buffer)
+        return known or self.library.made(Guard)(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline, in a copy."""
@@ -365,11 +357,11 @@ class HttpxPort:
     # The end.
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        failure, name = call.last_failure, self.library.name
-        error = own_error(error, self.library.module)
+        failure, error = call.last_failure, own_error(error, self.library.module)
         is_refused = failure is not None and failure.kind is FailureKind.CERTIFICATE
         if is_refused and self.inner_is_default:
             # The first sign to a user that the settings of the client are ignored.
+            name = self.library.name
             error.add_note(
                 f"forbear: {name} ignores verify= and cert= of a client that is given transport=;"
                 f" build the client without transport= and use forbear.{name}.wrap(client)"
@@ -442,11 +434,11 @@ class Library:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self._made: dict[type, Any] = {}
-        self.replaced = self.made(Replaced, *STREAMS)
+        self.replaced = self.made(Replaced)
 
     def made(self, kind: type, *bases: str) -> Any:
-        """Ours, made of classes of the library's, which insists on its own."""
+        """Ours, made of classes of the library (by default its streams), which insists on them."""
         if kind not in self._made:
-            theirs = [getattr(self.module, base) for base in bases]
+            theirs = [getattr(self.module, base) for base in bases or STREAMS]
             self._made[kind] = type(kind.__name__, (kind, *theirs), {})
         return self._made[kind]
