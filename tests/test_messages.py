@@ -360,8 +360,7 @@ TABLE = [
     (TokenBucket, [
         ({"capacity": -1}, ValueError, "capacity must be at least 0, got -1"),
         ({"capacity": "500"}, TypeError, "capacity must be a number, got '500'"),
-        ({"cost": NAN}, ValueError, "cost must be finite, got nan"),
-        ({"returns_cost": 1}, TypeError, "returns_cost must be True or False, got 1")]),
+        ({"cost": NAN}, ValueError, "cost must be finite, got nan")]),
     (AwsStandard, [
         ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1, got 0"),
         ({"max_attempts": 2.5}, TypeError, "max_attempts must be a whole number, got 2.5"),

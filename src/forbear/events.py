@@ -6,8 +6,8 @@ number of the call in this process, the same in all events of the call. Duration
 """
 
 from .addons.breaker import CircuitTransition
+from .addons.budget import BudgetExhausted
 from .addons.hedge import Hedged
-from .addons.interfaces import BudgetExhausted
 from .addons.resume import Resumption
 from .telemetry.ends import CallEnded, CallOutcome
 from .telemetry.events import (

@@ -15,6 +15,7 @@ in.
 from __future__ import annotations
 
 import logging
+from dataclasses import KW_ONLY
 from math import ceil, inf
 from random import random as system_random
 from threading import Thread
@@ -30,16 +31,14 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .addons.budget import MOST_SCOPES, RetryBudget, check_rates
-from .addons.interfaces import TOKENS
-from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
-from .limits import Locked
+from .addons.budget import MOST_SCOPES, TOKENS, RetryBudget, check_rates
+from .core.checks import check_choice, check_duration, shown
+from .core.feature_checks import begins_anew
+from .limits import Locked, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Literal
-
-    from .addons.interfaces import Readings
 
 __all__ = ["RedisBudget"]
 
@@ -75,6 +74,7 @@ class Lease:
         return needs and now >= self.refused_until
 
 
+@begins_anew
 class RedisBudget(Locked):
     """One allowance for the retries of a whole fleet, kept on Redis. Thread-safe and fork-safe.
 
@@ -147,43 +147,30 @@ class RedisBudget(Locked):
         TypeError: A value is of the wrong type, or the client is asynchronous.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        url_or_client: Any,
-        *,
-        name: str,
-        ratio: float = 0.1,
-        floor_per_second: float = 1.0,
-        burst: float = 100,
-        hinted_cost: float = 0.25,
-        scope: Literal["origin", "transport"] = "origin",
-        fallback: RetryBudget | None = None,
-        connect_timeout: float = 0.05,
-        command_timeout: float = 0.05,
-        random: Callable[[], float] | None = None,
-    ) -> None:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"name must be a text such as 'orders', got {shown(name)}")
-        check_rates(ratio, floor_per_second, burst, hinted_cost)
-        check_choice("scope", scope, ("origin", "transport"))
-        check_duration("connect_timeout", connect_timeout, zero=False)
-        check_duration("command_timeout", command_timeout, zero=False)
-        if fallback is not None and not isinstance(fallback, RetryBudget):
-            raise TypeError(f"fallback must be a RetryBudget, got {shown(fallback)}")
-        if fallback is None:
-            fallback = RetryBudget(ratio, 0.1, 5, hinted_cost)
-        self.name = name
-        self.ratio = ratio
-        self.floor_per_second = floor_per_second
-        self.burst = burst
-        self.hinted_cost = hinted_cost
-        self.scope = scope
-        self.fallback = fallback
-        self.connect_timeout = connect_timeout
-        self.command_timeout = command_timeout
-        self._random = system_random if random is None else random
-        self._target = url_or_client
+    url_or_client: Any
+    _: KW_ONLY
+    name: str
+    ratio: float = 0.1
+    floor_per_second: float = 1.0
+    burst: float = 100
+    hinted_cost: float = 0.25
+    scope: Literal["origin", "transport"] = "origin"
+    fallback: RetryBudget | None = None
+    connect_timeout: float = 0.05
+    command_timeout: float = 0.05
+    random: Callable[[], float] = system_random
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name must be a text such as 'orders', got {shown(self.name)}")
+        check_rates(self.ratio, self.floor_per_second, self.burst, self.hinted_cost)
+        check_choice("scope", self.scope, ("origin", "transport"))
+        check_duration("connect_timeout", self.connect_timeout, zero=False)
+        check_duration("command_timeout", self.command_timeout, zero=False)
+        local = self.fallback or RetryBudget(self.ratio, 0.1, 5, self.hinted_cost)
+        if not isinstance(local, RetryBudget):
+            raise TypeError(f"fallback must be a RetryBudget, got {shown(local)}")
+        self.fallback = self._local = local
         self._of_parents: list[object] = []
         self._begin()
         super().__init__()
@@ -203,7 +190,7 @@ class RedisBudget(Locked):
 
     def _connected(self) -> Any:
         """Return the client to use; it connects when it is first used."""
-        target = self._target
+        target = self.url_or_client
         if not isinstance(target, str):
             if not callable(getattr(target, "eval", None)) or hasattr(target, "__aenter__"):
                 raise TypeError(
@@ -231,7 +218,7 @@ class RedisBudget(Locked):
         if self.quiet:
             return
         if self.is_lost:
-            self.fallback.deposit(scope, now)
+            self._local.deposit(scope, now)
             return
         with self._lock:
             lease = self._lease(scope, now)
@@ -253,13 +240,13 @@ class RedisBudget(Locked):
             self.quiet, self._quiet_at = False, now + QUIET_AFTER
             lease = self._lease(scope, now)
             if self.is_lost:
-                is_paid = self.fallback.spend(scope, cost, now)
+                is_paid = self._local.spend(scope, cost, now)
             elif lease.tokens >= cost and now < lease.until:
                 lease.tokens -= cost
                 is_paid = True
             else:
-                may_owe = now >= lease.refused_until and lease.owed + cost <= self.fallback.burst
-                is_paid = may_owe and self.fallback.spend(scope, cost, now)
+                may_owe = now >= lease.refused_until and lease.owed + cost <= self._local.burst
+                is_paid = may_owe and self._local.spend(scope, cost, now)
                 lease.owed += cost if is_paid else 0.0
             asks = self._begins_to_ask(lease, now)
         if asks:
@@ -275,12 +262,12 @@ class RedisBudget(Locked):
                 in_advance = min(lease.owed, cost)
                 lease.owed -= in_advance
                 lease.tokens += cost - in_advance
-        self.fallback.refund(scope, in_advance)
+        self._local.refund(scope, in_advance)
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens borrowed and not yet spent, or the fallback's; takes nothing."""
         if self.is_lost:
-            return self.fallback.tokens(scope, now)
+            return self._local.tokens(scope, now)
         with self._lock:
             lease = self._leases.get(scope)
             return lease.tokens if lease is not None and now < lease.until else 0.0
@@ -292,7 +279,7 @@ class RedisBudget(Locked):
         lowest = min((lease.tokens for lease in leases if now < lease.until), default=0.0)
         found = [
             (TOKENS, (self.name, "shared"), lowest),
-            (TOKENS, (self.name, "local"), self.fallback.lowest(now)),
+            (TOKENS, (self.name, "local"), self._local.lowest(now)),
         ]
         errors = "forbear.budget.backend.errors", ("redis",), float(self._errors)
         return [*found[:: -1 if self.is_lost else 1], errors]
@@ -346,10 +333,10 @@ class RedisBudget(Locked):
                 lease.tokens += lent - repaid
                 lease.low = lent / 2
                 lease.number, lease.size = number, max(0, lent - owed)
-                lease.until = now + LEASE_SECONDS * (1 - 0.2 * self._random())
+                lease.until = now + LEASE_SECONDS * (1 - 0.2 * self.random())
             else:
-                lease.refused_until = now + REFUSED_SECONDS * (1 + self._random())
-        self.fallback.refund(scope, repaid)
+                lease.refused_until = now + REFUSED_SECONDS * (1 + self.random())
+        self._local.refund(scope, repaid)
         if was_lost:
             self._log(logging.INFO, "shared_budget_back", "Redis is back")
 
@@ -359,7 +346,7 @@ class RedisBudget(Locked):
             was_lost, self.is_lost = self.is_lost, True
             self._errors += 1
             self._losses += 1
-            pause = LOST_SECONDS * (0.5 + self._random()) * 2 ** min(self._losses - 1, 3)
+            pause = LOST_SECONDS * (0.5 + self.random()) * 2 ** min(self._losses - 1, 3)
             self._ask_at = now + pause
             self._leases.clear()  # they return by themselves, and their calls now count here
         if not was_lost:
@@ -398,20 +385,9 @@ class RedisBudget(Locked):
     def __repr__(self) -> str:
         with self._lock:
             borrowed = sum(lease.tokens for lease in self._leases.values())
-        lost = f"lost, {self.fallback!r} stands in"
+        lost = f"lost, {self._local!r} stands in"
         state = lost if self.is_lost else f"{borrowed:.4g} tokens borrowed"
         return f"<RedisBudget {self.name!r} {state}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process borrows for itself; a client cannot be copied, a URL can.
-        options = {name: getattr(self, name) for name in OPTIONS}
-        return rebuilt, (RedisBudget, {"url_or_client": self._target, **options})
-
-
-OPTIONS = (
-    "name", "ratio", "floor_per_second", "burst", "hinted_cost", "scope", "fallback",
-    "connect_timeout", "command_timeout",
-)  # fmt: skip
 
 
 # The script that a RedisBudget runs on Redis to borrow tokens.

@@ -9,8 +9,8 @@ The types are those of what forbear passes to your own code, and of what your co
 """
 
 from .addons.aws import AwsStandard, TokenBucket
-from .addons.interfaces import RetryStrategy, RetryToken
 from .addons.standard import StandardStrategy
+from .addons.strategy import RetryStrategy, RetryToken
 from .core.backoff import Backoff
 from .core.outcome import Failure, Fault, Hint, Phase
 from .core.policy_fields import PolicyFields

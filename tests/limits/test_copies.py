@@ -40,7 +40,7 @@ SHARED = [
         "<RetryBudget 20/20>", "<RetryBudget 17/20, 2 scopes below full>"),
     (TokenBucket,
         {"capacity": 30, "cost": 2, "throttling_cost": 3, "timeout_cost": 4, "success_gain": 5}
-        | {"returns_cost": False},
+        | {"success_gain": 2},
         lambda bucket: bucket.spend(7), "<TokenBucket 30/30>", "<TokenBucket 23/30>"),
     (CircuitBreaker,
         {"consecutive_failures": 1, "failure_rate": 0.25, "window": 7.0, "minimum_calls": 9}
@@ -80,7 +80,7 @@ DEFAULTS = {  # as the documentation has them
     | {"scope": "credential", "max_waiting": None, "releases": None},
     Pacing: {"reserve": 0.1, "scope": "credential"},
     TokenBucket: {"capacity": 500, "cost": 14, "throttling_cost": 5, "timeout_cost": 14}
-    | {"success_gain": 1, "returns_cost": True},
+    | {"success_gain": 1},
 }
 
 

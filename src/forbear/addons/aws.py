@@ -6,29 +6,29 @@ SDKs' "standard" mode since 2026 (botocore/retries/standard.py, smithy-python's 
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, field
 from random import random as system_random
+from typing import TYPE_CHECKING
 
 from ..core.backoff import Exponential
-from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
-from ..core.feature_checks import check_backoff
+from ..core.checks import check_number, check_positive_int, shown
+from ..core.feature_checks import begins_anew, check_backoff
 from ..core.outcome import Reason
 from ..errors import RetryRefused
-from ..limits import Locked
-from .interfaces import TOKENS, RetryToken
+from ..limits import Locked, Readings
+from .strategy import RetryToken
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.backoff import Backoff
     from ..core.outcome import Failure
-    from .interfaces import Readings
 
 BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
 THROTTLE_BACKOFF = Exponential(base=1.0, cap=20.0)
-NUMBERS = "capacity", "cost", "throttling_cost", "timeout_cost", "success_gain"
 
 
+@begins_anew
 class TokenBucket(Locked):
     """The quota of retries of the AWS SDKs, one for all origins. Thread-safe.
 
@@ -40,41 +40,31 @@ class TokenBucket(Locked):
         cost: Tokens for a retry. At least 0, like all that follow.
         throttling_cost: For one after throttling (429, 503 with a time, an exhausted quota).
         timeout_cost: For one after a timeout of the client's own.
-        success_gain: Tokens that a success brings if its call made no retry.
-        returns_cost: A success after retries brings back the cost of the last one instead.
+        success_gain: Tokens that a success brings if its call made no retry; else it brings back
+            the cost of the last one.
 
     Raises:
         ValueError: A number is out of its range.
         TypeError: A value is of the wrong type.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        capacity: float = 500,
-        *,
-        cost: float = 14,
-        throttling_cost: float = 5,
-        timeout_cost: float = 14,
-        success_gain: float = 1,
-        returns_cost: bool = True,
-    ) -> None:
-        self.capacity = capacity
-        self.cost = cost
-        self.throttling_cost = throttling_cost
-        self.timeout_cost = timeout_cost
-        self.success_gain = success_gain
-        self.returns_cost = returns_cost
-        for name in NUMBERS:
+    capacity: float = 500
+    _: KW_ONLY
+    cost: float = 14
+    throttling_cost: float = 5
+    timeout_cost: float = 14
+    success_gain: float = 1
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "cost", "throttling_cost", "timeout_cost", "success_gain"):
             check_number(name, getattr(self, name), 0)
-        check_bool("returns_cost", returns_cost)
         self.quiet = True  # full: a success would bring nothing
-        self.tokens = capacity  # there now, for metrics and tests
+        self.tokens = self.capacity  # there now, for metrics and tests
         super().__init__()
 
     def readings(self, now: float) -> Readings:
         """Return its gauges, as ``Limit.readings`` does."""
-        return [(TOKENS, ("default", "local"), self.tokens)]
+        return [("forbear.budget.available_tokens", ("default", "local"), self.tokens)]
 
     def cost_of(self, failure: Failure) -> float:
         """Return what a retry after this failure costs."""
@@ -85,17 +75,15 @@ class TokenBucket(Locked):
     def spend(self, cost: float) -> bool:
         """Take ``cost`` tokens if they are there, all or none."""
         with self._lock:
-            enough = self.tokens >= cost
-            if enough:
-                left = self.tokens - cost
-                # Before the change: were it interrupted in between, a success would bring nothing.
-                self.quiet = left >= self.capacity
-                self.tokens = left
-        return enough
+            is_enough = self.tokens >= cost
+            if is_enough:
+                self.tokens -= cost
+                self.quiet = self.tokens >= self.capacity
+        return is_enough
 
     def deposit(self, last_cost: float) -> None:
         """Note a success; ``last_cost`` is what its call's last retry cost, 0 if it made none."""
-        self.refund(last_cost if last_cost and self.returns_cost else self.success_gain)
+        self.refund(last_cost or self.success_gain)
 
     def refund(self, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
@@ -106,23 +94,17 @@ class TokenBucket(Locked):
     def __repr__(self) -> str:
         return f"<TokenBucket {self.tokens:.4g}/{self.capacity:.4g}>"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process starts full: what was spent here was spent here.
-        fields = {name: getattr(self, name) for name in (*NUMBERS, "returns_cost")}
-        return rebuilt, (TokenBucket, fields)
+
+class Bought:
+    """What a call has bought."""
+
+    last_backoff = 0.0  # seconds that the schedule returned last
+    cost = 0.0  # tokens that the last retry cost
+    attempt = 0  # number of the attempt that they bought
+    is_over = False
 
 
-class AwsToken(RetryToken):
-    """The tokens that a call has bought."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last_backoff = 0.0  # seconds that the schedule returned last
-        self.spent: float = 0  # tokens that the last retry cost
-        self.bought_attempt = 0  # number of the attempt that they bought
-        self.ended = False
-
-
+@begins_anew
 class AwsStandard:
     """The "standard" mode of the AWS SDKs: three attempts, under a quota of tokens. Thread-safe.
 
@@ -149,26 +131,19 @@ class AwsStandard:
         TypeError: A value is of the wrong type.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        *,
-        max_attempts: int = 3,
-        bucket: TokenBucket | None = None,
-        backoff: Backoff = BACKOFF,
-        throttle_backoff: Backoff = THROTTLE_BACKOFF,
-        random: Callable[[], float] | None = None,
-    ) -> None:
-        check_positive_int("max_attempts", max_attempts, "; 1 sends once and never retries")
-        if bucket is not None and not isinstance(bucket, TokenBucket):
-            raise TypeError(f"bucket must be a TokenBucket, got {shown(bucket)}")
-        check_backoff("backoff", backoff)
-        check_backoff("throttle_backoff", throttle_backoff)
-        self.max_attempts = max_attempts
-        self.bucket = TokenBucket() if bucket is None else bucket
-        self.backoff = backoff
-        self.throttle_backoff = throttle_backoff
-        self.random: Callable[[], float] = system_random if random is None else random
+    _: KW_ONLY
+    max_attempts: int = 3
+    bucket: TokenBucket = field(default_factory=TokenBucket)
+    backoff: Backoff = BACKOFF
+    throttle_backoff: Backoff = THROTTLE_BACKOFF
+    random: Callable[[], float] = system_random
+
+    def __post_init__(self) -> None:
+        check_positive_int("max_attempts", self.max_attempts, "; 1 sends once and never retries")
+        if not isinstance(self.bucket, TokenBucket):
+            raise TypeError(f"bucket must be a TokenBucket, got {shown(self.bucket)}")
+        check_backoff("backoff", self.backoff)
+        check_backoff("throttle_backoff", self.throttle_backoff)
 
     @property
     def quiet(self) -> bool:
@@ -176,21 +151,18 @@ class AwsStandard:
         return self.bucket.quiet
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
-        return AwsToken()
+        return RetryToken(state=Bought())
 
     def refresh_token(
         self, token: RetryToken, failure: Failure, now: float, *, latest: float
     ) -> RetryToken:
-        assert isinstance(token, AwsToken)
-        attempts = token.attempts
-        if attempts >= self.max_attempts:
+        bought: Bought = token.state
+        if token.attempts >= self.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         schedule = self.throttle_backoff if failure.is_throttle else self.backoff
-        delay, source = schedule.delay(attempts, token.last_backoff, self.random), "backoff"
-        token.last_backoff = delay
-        if not delay >= 0:  # a custom schedule; NaN too
-            raise ValueError(f"the backoff returned {delay!r} s")
-        asked = failure.hint.delay
+        delay = schedule.delay(token.attempts, bought.last_backoff, self.random)
+        bought.last_backoff = delay
+        source, asked = "backoff", failure.hint.delay
         if asked is not None and asked >= delay:
             delay, source = asked, failure.hint.source or source
         if delay > latest:
@@ -198,29 +170,21 @@ class AwsStandard:
         cost = self.bucket.cost_of(failure)
         if not self.bucket.spend(cost):
             raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
-        token.spent, token.bought_attempt = cost, attempts + 1
+        bought.cost, bought.attempt = cost, token.attempts + 1
         token.delay, token.source = delay, source
         return token
 
     def record_success(self, token: RetryToken, now: float) -> None:
-        assert isinstance(token, AwsToken)
-        if not token.ended:
-            token.ended = True
-            self.bucket.deposit(token.spent)
+        bought: Bought = token.state
+        if not bought.is_over:
+            bought.is_over = True
+            self.bucket.deposit(bought.cost)
 
     def release(self, token: RetryToken, now: float) -> None:
-        assert isinstance(token, AwsToken)
-        if not token.ended:
-            token.ended = True
-            if token.bought_attempt > token.attempts:  # bought, but never sent
-                self.bucket.refund(token.spent)
+        bought: Bought = token.state
+        if not bought.is_over and bought.attempt > token.attempts:  # bought, but never sent
+            self.bucket.refund(bought.cost)
+        bought.is_over = True
 
     def __repr__(self) -> str:
         return f"<AwsStandard max_attempts={self.max_attempts} {self.bucket!r}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        names = "max_attempts", "bucket", "backoff", "throttle_backoff"
-        fields = {name: getattr(self, name) for name in names}
-        # The system's generator is not copied with its state: both would draw the same numbers.
-        fields["random"] = None if self.random is system_random else self.random
-        return rebuilt, (type(self), fields)

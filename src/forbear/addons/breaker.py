@@ -17,9 +17,10 @@ The circuit has no lock, because the breaker calls it inside its own. Instants a
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from itertools import count
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.call import CUT_BY_SENDER, Limit
 from ..core.checks import (
@@ -27,15 +28,12 @@ from ..core.checks import (
     check_duration,
     check_number,
     check_positive_int,
-    rebuilt,
-    suggesting,
 )
-from ..core.feature_checks import check_is
+from ..core.feature_checks import begins_anew, check_is
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from ..limits import Locked
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
@@ -180,6 +178,7 @@ class Circuit:
         return edge
 
 
+@begins_anew
 class CircuitBreaker(Locked):
     """Refuses calls to an origin that keeps failing. One object may serve many transports.
 
@@ -213,35 +212,29 @@ class CircuitBreaker(Locked):
         TypeError: A value is of the wrong type.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        consecutive_failures: int | None = None,
-        *,
-        failure_rate: float | None = 0.5,
-        window: float = 5.0,
-        minimum_calls: int = 20,
-        open_for: float = 0.5,
-        mode: Literal["enforce", "observe"] = "enforce",
-    ) -> None:
-        if consecutive_failures is not None:
-            check_positive_int("consecutive_failures", consecutive_failures)
-        elif failure_rate is None:
+    consecutive_failures: int | None = None
+    _: KW_ONLY
+    failure_rate: float | None = 0.5
+    window: float = 5.0
+    minimum_calls: int = 20
+    open_for: float = 0.5
+    mode: Literal["enforce", "observe"] = "enforce"
+
+    def __post_init__(self) -> None:
+        if self.consecutive_failures is not None:
+            check_positive_int("consecutive_failures", self.consecutive_failures)
+        elif self.failure_rate is None:
             raise ValueError("give consecutive_failures= or failure_rate=: else nothing opens it")
-        if failure_rate is not None:
-            check_number("failure_rate", failure_rate)
-            if not 0 < failure_rate <= 1:
-                raise ValueError(f"failure_rate must be above 0 and at most 1, got {failure_rate}")
-        check_positive_int("minimum_calls", minimum_calls)
-        check_duration("window", window, zero=False)
-        check_duration("open_for", open_for, zero=False)
-        check_choice("mode", mode, ("enforce", "observe"))
-        self.consecutive_failures = consecutive_failures
-        self.failure_rate = failure_rate
-        self.window = window
-        self.minimum_calls = minimum_calls
-        self.open_for = open_for
-        self.mode = mode
+        if self.failure_rate is not None:
+            check_number("failure_rate", self.failure_rate)
+            if not 0 < self.failure_rate <= 1:
+                raise ValueError(
+                    f"failure_rate must be above 0 and at most 1, got {self.failure_rate}"
+                )
+        check_positive_int("minimum_calls", self.minimum_calls)
+        check_duration("window", self.window, zero=False)
+        check_duration("open_for", self.open_for, zero=False)
+        check_choice("mode", self.mode, ("enforce", "observe"))
         self.quiet = True  # all circuits are healthy: successes need not be recorded
         self._numbers = count(1)
         self._circuits: dict[str, Circuit] = {}
@@ -260,8 +253,8 @@ class CircuitBreaker(Locked):
         if self.quiet:
             return {}
         with self._lock:
-            found = {origin: one.state_at(now) for origin, one in self._circuits.items()}
-        return {origin: state for origin, state in found.items() if state != "closed"}
+            circuits = list(self._circuits.values())
+        return {one.origin: one.state_at(now) for one in circuits if one.state != "closed"}
 
     def refused_for(self, origin: str, now: float) -> float:
         """Seconds until a call to this origin may be sent, 0 if it may be now. Takes nothing."""
@@ -350,15 +343,6 @@ class CircuitBreaker(Locked):
         counts = [f"{states.count(state)} {state}" for state in sorted(set(states), reverse=True)]
         text = ", ".join(counts).replace("_", "-") or "closed"
         return f"<CircuitBreaker {text}{', observing' if self.mode == 'observe' else ''}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process starts closed, because it has seen none of these failures.
-        return rebuilt, (CircuitBreaker, {name: getattr(self, name) for name in OPTIONS})
-
-
-OPTIONS = (
-    "consecutive_failures", "failure_rate", "window", "minimum_calls", "open_for", "mode",
-)  # fmt: skip
 
 
 def is_origin_failure(failure: Failure | None) -> bool | None:

@@ -8,30 +8,32 @@ kept: a full one needs no deposits.
 
 from __future__ import annotations
 
-from ..core.call import PLUGIN_ERROR, REFUND, Limit
-from ..core.checks import check_number, shown, suggesting
-from ..core.feature_checks import check_made, check_methods, check_scope
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..core.call import LATER, PLUGIN_ERROR, REFUND, Limit
+from ..core.checks import check_number, shown
+from ..core.feature_checks import begins_anew, check_made, check_methods, check_scope
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.request import scope_of
-from ..limits import Locked
-from .interfaces import TOKENS, note_exhausted, readings_of
+from ..limits import Locked, Readings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from .interfaces import Budget, Readings
+    from ..telemetry.rows import Row
 
 
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
 # work and no more. With the default budget a download may break some 140 times in a row.
 PROGRESS_SHARE = 0.2
+TOKENS = "forbear.budget.available_tokens"  # the gauge
 MOST_SCOPES = 1024  # the oldest first out; a forgotten scope starts full again
 
 
+@begins_anew
 class RetryBudget(Locked):
     """An allowance for retries, shared by everything it is given to. Thread-safe.
 
@@ -59,22 +61,15 @@ class RetryBudget(Locked):
         TypeError: A value is of the wrong type.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        ratio: float = 0.1,
-        floor_per_second: float = 1.0,
-        burst: float = 7,
-        hinted_cost: float = 0.25,
-        scope: Scope = "origin",
-    ) -> None:
-        check_rates(ratio, floor_per_second, burst, hinted_cost)
-        check_scope(scope, "origin", "transport")
-        self.ratio = ratio
-        self.floor_per_second = floor_per_second
-        self.burst = burst
-        self.hinted_cost = hinted_cost
-        self.scope = scope
+    ratio: float = 0.1
+    floor_per_second: float = 1.0
+    burst: float = 7
+    hinted_cost: float = 0.25
+    scope: Scope = "origin"
+
+    def __post_init__(self) -> None:
+        check_rates(self.ratio, self.floor_per_second, self.burst, self.hinted_cost)
+        check_scope(self.scope, "origin", "transport")
         self.quiet = True  # every bucket is full: ``deposit`` may be skipped
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and at what instant
         super().__init__()
@@ -140,11 +135,6 @@ class RetryBudget(Locked):
         below = f", {count} scope{'s' if count != 1 else ''} below full" if count else ""
         return f"<RetryBudget {lowest:.4g}/{self.burst:.4g}{below}>"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process starts full, because it has spent nothing.
-        rates = self.ratio, self.floor_per_second, self.burst, self.hinted_cost
-        return RetryBudget, (*rates, self.scope)
-
 
 def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost: float) -> None:
     """Raise a ValueError or a TypeError if a number of a budget is out of its range."""
@@ -156,6 +146,34 @@ def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost
         raise ValueError(f"ratio must be at most 1, got {ratio}; it is a share of calls")
     if hinted_cost > 1:
         raise ValueError(f"hinted_cost must be at most 1, got {hinted_cost}; others cost 1")
+
+
+class Budget(Protocol):
+    """The protocol that ``budget=`` takes: ``RetryBudget`` or ``forbear.redis.RedisBudget``.
+
+    Thread-safe and never blocking. ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
+    No decision waits for I/O: a budget that needs the network works from what it has, and fetches
+    more in the background.
+    """
+
+    hinted_cost: float  # tokens for a retry that the server scheduled; any other costs 1
+
+    @property
+    def quiet(self) -> bool:
+        """True: the deposit of a call that succeeds at once may be skipped now."""
+        ...
+
+    def deposit(self, scope: str, now: float) -> None:
+        """Note a call."""
+        ...
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        """Take ``cost`` tokens if they are there, all or none."""
+        ...
+
+    def refund(self, scope: str, cost: float) -> None:
+        """Give back what bought an attempt that was not sent."""
+        ...
 
 
 METHODS: dict[str, tuple[str, ...]] = {  # and the arguments of each
@@ -208,8 +226,20 @@ class BudgetLimit(Limit):
         if self._spend(call, cost, now):
             self._refused.discard(self.scope_of(call))
             return None
-        note_exhausted(self._refused, call, self.scope_of(call), self.budget, now)
+        self._note_exhausted(call, now)
         return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
+
+    def _note_exhausted(self, call: Call, now: float) -> None:
+        """Have it emitted, once until a retry is allowed again."""
+        scope = self.scope_of(call)
+        if scope not in self._refused:
+            if len(self._refused) >= MOST_SCOPES:
+                self._refused.clear()
+            self._refused.add(scope)
+            given: dict[str, object] = {"budget": "default", "scope": "local", "tokens": None}
+            for _, (name, whose), tokens in self.readings(now)[:1]:
+                given = {"budget": name, "scope": whose, "tokens": tokens}
+            call.notes[LATER] = {"budget_exhausted": given}
 
     def leave(self, call: Call, now: float) -> None:
         tokens = call.notes.pop(REFUND, None)
@@ -235,8 +265,31 @@ class BudgetLimit(Limit):
         return is_allowed
 
     def readings(self, now: float) -> Readings:
-        return readings_of(self.budget, now)
+        # What a budget of the user's has by the name of a method of ours may do anything.
+        found = getattr(self.budget, "readings", None)
+        return list(found(now)) if found and isinstance(self.budget, Locked) else []
 
 
 def limits(budget: Budget, random: Callable[[], float]) -> list[Limit]:
     return [BudgetLimit(budget)]
+
+
+class BudgetExhausted(NamedTuple):
+    """The budget refused a retry after it had allowed one; emitted once a minute."""
+
+    client: str
+    origin: str
+    budget: str  # its name; "default" if it has none
+    scope: str  # "local": of this process; "shared": of a fleet
+    tokens: float | None  # that are left; None if the budget does not say
+    name: str = "budget_exhausted"
+
+
+def rows() -> list[Row]:
+    """The row of its event."""
+    from ..telemetry.rows import Row
+
+    def sentence(event: BudgetExhausted) -> str:
+        return f"the retry budget {event.budget} ({event.scope}) is used up; retries are refused"
+
+    return [Row(BudgetExhausted, 30, sentence)]

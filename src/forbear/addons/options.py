@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from ..idempotency import IdempotencyKeys
     from ..limits.gate import RetryGate
     from .breaker import CircuitBreaker
+    from .budget import Budget
     from .concurrency import ConcurrencyLimit
     from .event_streams import EventStreams
     from .hedge import Hedge
-    from .interfaces import Budget, RetryStrategy
     from .origins import Origins
     from .pacing import Pacing
+    from .strategy import RetryStrategy
 
 Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's own response
 

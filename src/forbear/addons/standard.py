@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
-from ..core.call import REFUND, Call
-from ..core.checks import suggesting
+from ..core.call import REFUND, SILENCE, Call, Limit
 from ..core.decide import plan_retry
+from ..core.feature_checks import begins_anew
 from ..core.outcome import GiveUp
 from ..core.request import Request
 from ..engine.settings import limits_of
 from ..errors import RetryRefused
-from .interfaces import RetryToken
+from .strategy import RetryToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
     from .breaker import CircuitBreaker
-    from .interfaces import Budget
+    from .budget import Budget
     from .origins import Origins
 
 
-class StandardStrategy:
+@begins_anew
+class StandardStrategy(Limit):
     """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns.
 
     A transport that is given one uses its ``limits`` and the schedule of its policy. Thread-safe.
@@ -43,21 +45,22 @@ class StandardStrategy:
         ValueError: ``cooldown`` is none of the three.
     """
 
-    @suggesting
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        *,
-        budget: Budget | None = None,
-        breaker: CircuitBreaker | None = None,
-        cooldown: Literal["off", "retries", "all"] = "off",
-        origins: Origins | None = None,
-        random: Callable[[], float] | None = None,
-    ) -> None:
-        self.policy = policy
+    shared = SILENCE  # a transport asks its limits themselves
+
+    policy: RetryPolicy
+    _: KW_ONLY
+    budget: Budget | None = None
+    breaker: CircuitBreaker | None = None
+    cooldown: Literal["off", "retries", "all"] = "off"
+    origins: Origins | None = None
+    random: Callable[[], float] | None = None
+
+    def __post_init__(self) -> None:
         self.limits = limits_of(
-            random, budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, gate=None
-        )
+            self.random, budget=self.budget, breaker=self.breaker, cooldown=self.cooldown,
+            origins=self.origins, gate=None,
+        )  # fmt: skip
+        self.own_random = self.limits.random
 
     @property
     def quiet(self) -> bool:
@@ -102,8 +105,7 @@ class StandardStrategy:
         """End the call: its last response was accepted. Idempotent."""
         call: Call = token.state
         call.notes.pop(REFUND, None)
-        if call.stop is None:
-            self.limits.observe(call, None, now)
+        self.limits.observe(call, None, now)
 
     def release(self, token: RetryToken, now: float) -> None:
         """End the call otherwise; refund an attempt that was not sent. Idempotent."""
