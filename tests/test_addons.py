@@ -18,13 +18,13 @@ ROOT = Path(forbear.__file__).parent
 # What a feature of ``addons/`` is called, but not the steps, events and errors of any limit.
 NAMES = re.compile(
     r"breaker|circuit(?!_?open_?error)|budget|cooldown|pacing|paced|concurren"
-    r"|\bslot|hedg|strateg|\bOrigins\b|\bresum|event_streams|idempotency|contact|announce|incoming"
+    r"|\bslot(?!s=)|hedg|strateg|\bOrigins\b|\bresum|event_streams|idempotency|contact|announce|incoming"
     r"|retry_if|before_attempt|stop_outer",
     re.IGNORECASE,
 )
 # Lines of code of each floor that still name one. The numbers may only fall; a table of options is
 # to name each once.
-STILL_NAMED = {"adapters": 11, "core": 21, "engine": 21}
+STILL_NAMED = {"adapters": 11, "core": 21, "engine": 20}
 
 
 @pytest.mark.slow

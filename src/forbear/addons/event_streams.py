@@ -11,9 +11,9 @@ from ..core.checks import check_bool, check_duration, check_positive_int, frozen
 from ..core.event_streams import FirstEvent, WholeEvents, event_stream
 from ..core.feature_checks import check_is
 from ..core.headers.fields import SSE
-from ..engine.bodies import read_briefly
 from ..engine.calls import sent_request
 from ..engine.clock import SYSTEM_CLOCK
+from ..engine.driver import read_briefly
 from ..engine.errors import DeadlineCut
 from ..engine.reading import LATE, WHOLE, note_prefetch
 from ..engine.settings import OFF

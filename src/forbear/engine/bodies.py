@@ -1,23 +1,21 @@
 """Bodies: sources of bytes that go around what is still to come of a response.
 
 Each library has one source that reads from its connection (``Live``). What was put back, or an
-error, stands around it, and is written once: with a synchronous library nothing suspends. Loaded
-with the first body of which a part was read before the hand-over, or that is handed over open.
+error, stands around it. Loaded with the first body of which a part was read before the hand-over,
+or that is handed over open.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
-from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .reading import LATE, WHOLE, Nothing
+from .reading import WHOLE, Nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from .reading import Ending, Live, Source
+    from .reading import Ending, Source
 
 
 class PutBack:
@@ -54,37 +52,6 @@ class Broken:
 
     async def close(self) -> None:
         """Nothing is left to close."""
-
-
-async def read_briefly(
-    live: Live, wants_more: Callable[[bytes, int], bool]
-) -> tuple[list[bytes], Ending | Exception]:
-    """Read a body until ``live.ends_at``; return its pieces, and how that ended.
-
-    ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
-    intact, and is read on by ``rest_of``; else the connection is free.
-    """
-    pieces: list[bytes] = []
-    received = 0
-    try:
-        while await live.has_more():
-            piece = await live.read()
-            if not piece:
-                await live.close()
-                return pieces, WHOLE
-            pieces.append(piece)
-            received += len(piece)
-            if not wants_more(piece, received):
-                break
-        live.ends_at = inf
-        return pieces, LATE
-    except Exception as error:
-        with suppress(Exception):
-            await live.close()
-        from .frames import let_signals_through
-
-        let_signals_through(error)
-        return pieces, error
 
 
 def rest_of(

@@ -7,12 +7,13 @@ is written once, here. The functions take the port; those of a synchronous one n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.call import IN_FLIGHT, KEPT, STORY, Story
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
-from .bodies import read_briefly
 from .calls import sent_request, wants_status_error, with_story
 from .clock import SYSTEM_CLOCK
 from .errors import (
@@ -138,6 +139,37 @@ async def read_little(
     seconds = min(DRAIN_SECONDS, call.deadline_at - port.clock.monotonic())
     live = port.live(sent_request(call), response, SYSTEM_CLOCK.true_monotonic() + seconds)
     return await read_part(port, response, live, lambda _, received: received <= DRAIN_BYTES)
+
+
+async def read_briefly(
+    live: Live, wants_more: Callable[[bytes, int], bool]
+) -> tuple[list[bytes], Ending | Exception]:
+    """Read a body until ``live.ends_at``; return its pieces, and how that ended.
+
+    ``wants_more`` is asked after each piece, with it and the bytes so far. After LATE the body is
+    intact, and is read on by ``rest_of``; else the connection is free.
+    """
+    pieces: list[bytes] = []
+    received = 0
+    try:
+        while await live.has_more():
+            piece = await live.read()
+            if not piece:
+                await live.close()
+                return pieces, WHOLE
+            pieces.append(piece)
+            received += len(piece)
+            if not wants_more(piece, received):
+                break
+        live.ends_at = inf
+        return pieces, LATE
+    except Exception as error:
+        with suppress(Exception):
+            await live.close()
+        from .frames import let_signals_through
+
+        let_signals_through(error)
+        return pieces, error
 
 
 async def read_part(

@@ -11,7 +11,6 @@ from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.request import known_origin
-from ...engine.bodies import innermost, rest_of
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import ConsumedBody, DeadlineCut
@@ -297,6 +296,8 @@ class AiohttpPort:
     def put_back(
         self, response: ClientResponse, live: Bytes, pieces: list[bytes], ending: Ending | Exception
     ) -> ClientResponse:
+        from ...engine.bodies import rest_of
+
         again = aiohttp.ClientPayloadError("the body has broken before")
         response.content = Replaced(response.content, rest_of(pieces, ending, live, again))
         return response
@@ -346,6 +347,7 @@ class AiohttpPort:
             return
 
         def bound(source: Bytes) -> Bytes:
+            from ...engine.bodies import innermost
             from ...engine.refusals import body_is_late
 
             live, left = innermost(source), outgoing.reads_until - self.clock.monotonic()

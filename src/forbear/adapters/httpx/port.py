@@ -15,7 +15,6 @@ from ...core.call import SETTING
 from ...core.headers.fields import media_type
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...core.request import known_origin
-from ...engine.bodies import innermost
 from ...engine.calls import sent_request
 from ...engine.driver import read_part
 from ...engine.errors import EARLY
@@ -390,6 +389,7 @@ class HttpxPort:
         if timeouts is not None:
             timeouts.reopen(outgoing.reads_until)
             if outgoing.reads_until != inf and type(response.stream) is not self.byte_stream:
+                from ...engine.bodies import innermost
                 from ...engine.refusals import body_is_late
 
                 def bounded(source: Source) -> Source:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import wait_for_read
 
-from ...engine.bodies import innermost
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.reading import DRAIN_SECONDS, is_readable
@@ -133,9 +132,12 @@ def bound(
 ) -> HTTPResponse:
     """Let each read of a replaced body end in time."""
     file = getattr(raw, "file", None)
-    inner = None if file is None else innermost(file.source)
-    if isinstance(inner, Live):
-        inner.ends_at, inner.late = ends_at, late
+    if file is not None:
+        from ...engine.bodies import innermost
+
+        inner = innermost(file.source)
+        if isinstance(inner, Live):
+            inner.ends_at, inner.late = ends_at, late
     return raw
 
 
