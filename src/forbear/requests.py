@@ -119,11 +119,7 @@ class RetryAdapter(BaseAdapter):
         settings = Settings("RetryAdapter", *self.given)
         self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded)
         self.port.adapter = self
-        for manager in (
-            getattr(self.inner, "poolmanager", None),
-            *getattr(self.inner, "proxy_manager", {}).values(),
-        ):
-            keep_deadlines(manager)
+        keep_deadlines(getattr(self.inner, "poolmanager", None))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "port"}

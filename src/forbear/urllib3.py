@@ -7,6 +7,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 from __future__ import annotations
 
 from functools import cached_property
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -17,13 +18,14 @@ except ImportError:
     raise ImportError(f"forbear.urllib3 needs urllib3: {to_install('urllib3')}") from None
 
 from urllib3 import exceptions
+from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from .adapters.urllib3.deadlines import DEADLINE_POOLS
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, warn_of_retries
 from .adapters.urllib3.request import PLAIN
-from .engine.settings import DEFAULT_POLICY, Settings
+from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -140,18 +142,13 @@ class RetryPoolManager(urllib3.PoolManager):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        class_name = type(self).__name__
-        if "proxy_url" not in options and self.base is urllib3.ProxyManager:
-            raise TypeError(
-                f"{class_name} needs proxy_url='http://…'; without a proxy use RetryPoolManager"
-            )
         theirs: dict[str, object] = {}
         if options:
-            from .adapters.urllib3.options import is_urllib3s
-
-            theirs = {name: one for name, one in options.items() if is_urllib3s(name, self.base)}
+            known = {*signature(self.base).parameters, *(f[4:] for f in PoolKey._fields)}
+            known -= DEFAULTS.keys()
+            theirs = {name: value for name, value in options.items() if name in known}
         ours = {name: value for name, value in options.items() if name not in theirs}
-        settings = Settings(class_name, policy, ours)
+        settings = Settings(type(self).__name__, policy, ours)
         self.port = PoolPort(settings, CircuitOpenError, DeadlineExceeded)
         warn_of_retries(theirs.get("retries"), "pool manager")
         if ours.get("origins") is not None:

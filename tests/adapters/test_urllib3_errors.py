@@ -224,7 +224,7 @@ def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin():
     """S8, S9: nothing was sent; with 4xx it will be refused again."""
     names = "rq.ProxyError u3.MaxRetryError u3.ProxyError builtins.OSError"
     refusals = ("403 Forbidden", "407 Proxy Authentication Required", "499 ")
-    for answer in (*refusals, "500 Internal Server Error", "302 Found", "4 03", "4٠٣ No", ""):
+    for answer in (*refusals, "500 Internal Server Error", "302 Found", ""):
         kind = K.PERMANENT if answer in refusals else K.PROXY
         for is_linked in (True, False):
             assert meaning(chain(names, TUNNEL + answer, is_linked)) == (kind, UNSENT), answer
@@ -263,17 +263,6 @@ def test_another_librarys_class_of_the_same_name_proves_nothing():
         for module in modules:
             cls = type(name, (OSError,), {"__module__": module})
             assert meaning(cls()) == (K.UNKNOWN, SENT)
-
-
-@pytest.mark.parametrize("package", ["pip._vendor", "requests.packages"])
-def test_a_vendored_copy_is_understood(package):
-    """pip and botocore carry their own copies; their classes are not urllib3's."""
-    copy = {"__name__": f"{package}.urllib3.exceptions"}
-    exec(compile(Path(u3.__file__).read_text(encoding="utf-8"), u3.__file__, "exec"), copy)
-    inner = copy["NewConnectionError"](CONNECTION, "Connection refused")
-    assert not isinstance(inner, u3.HTTPError)
-    assert meaning(copy["MaxRetryError"](POOL, "/", inner)) == (K.REFUSED, UNSENT)
-    assert meaning(copy["ProxyError"]("", ConnectionResetError())) == (K.PROXY, SENT)
 
 
 def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():

@@ -75,7 +75,8 @@ class Replaced(HTTPResponse):
     def __init__(self, raw: Any, source: Source, *, is_copy: bool = False) -> None:
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
-        self.is_prompt = is_prompt(raw)
+        # Does its caller want each part when it arrives?
+        self.is_prompt = begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
         setattr(self, RECORD, getattr(raw, RECORD, None))
         super().__init__(
             body=self.file,  # type: ignore[arg-type]
@@ -95,8 +96,8 @@ class Replaced(HTTPResponse):
     @property
     def live(self) -> HTTPResponse:
         """The response that is read from now."""
-        raw = getattr(innermost(self.file.source), "raw", self.first)
-        return raw.live if isinstance(raw, Replaced) else raw
+        found: HTTPResponse = getattr(innermost(self.file.source), "raw", self.first)
+        return found
 
     @property
     def connection(self) -> Any:
@@ -137,11 +138,6 @@ class Replaced(HTTPResponse):
     read_chunked = stream
 
 
-def is_prompt(raw: Any) -> bool:
-    """Does its caller want each part when it arrives?"""
-    return begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
-
-
 def source_of(raw: HTTPResponse) -> Source:
     """The source of a response, as it is read now."""
     return raw.file.source if isinstance(raw, Replaced) else Live(raw)
@@ -166,11 +162,8 @@ def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
 
 def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception) -> Replaced:
     """Make the response that gives what was read, and goes on as it ended."""
-    return Replaced(raw, rest_of(pieces, ending, source_of(raw), broken_before()))
-
-
-def broken_before() -> Exception:
-    return ProtocolError("Connection broken: the body has broken before")
+    again = ProtocolError("Connection broken: the body has broken before")
+    return Replaced(raw, rest_of(pieces, ending, source_of(raw), again))
 
 
 def within(raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None) -> HTTPResponse:

@@ -16,6 +16,7 @@ from weakref import ref
 from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ReadTimeoutError
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
@@ -38,12 +39,9 @@ def left_here() -> float:
     return HERE.ends_at - SYSTEM_CLOCK.true_monotonic()
 
 
-def read_freely(raw: HTTPResponse, configured: float | None) -> None:
-    """Let the caller read this response with the client's own timeout, not the last attempt's."""
-    sock = socket_of(getattr(raw, "live", raw))
-    if sock is not None:
-        with suppress(OSError):
-            sock.settimeout(least(configured, None))
+def read_timeout(message: str = "Read timed out.") -> Exception:
+    nothing: Any = None
+    return ReadTimeoutError(nothing, nothing, message)
 
 
 def socket_of(raw: Any) -> Any:
@@ -126,7 +124,7 @@ class Counting(HTTPConnection):
         if self.sock is None:
             self.connect()
         HERE.is_reused = self.uses > 0
-        if HERE.ends_at != inf:
+        if HERE.ends_at != inf and self.sock is not None:
             left = left_here()
             if left <= 0:  # no timeout bounds name resolution
                 raise DeadlineCut

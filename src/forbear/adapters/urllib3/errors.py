@@ -1,10 +1,9 @@
 """Errors of the urllib3 family: what each exception of requests and urllib3 means.
 
 Classified by class and by the error inside, never by the text, with one exception that the rules
-ask for: a proxy's status is only in its message. Names are enough, so neither library is imported,
-and copies that others vendor (pip, botocore) are understood too. Rules S7-S10 of
-tests/corpus/retry_safety.json; what is raised where was read in requests 2.31.0 and 2.34.2, urllib3
-2.0.7 and 2.8.0.
+ask for: a proxy's status is only in its message. Names are enough, so neither library is imported.
+Rules S7-S10 of tests/corpus/retry_safety.json; what is raised where was read in requests 2.31.0 and
+2.34.2, urllib3 2.0.7 and 2.8.0.
 
 Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``,
 ``ProxyError.original_error``, the last of ``ProtocolError.args``, ``SSLError.args[0]``,
@@ -80,10 +79,11 @@ REQUESTS: dict[str, Meaning] = {
     ),
     **rows(K.PERMANENT, SENT, "InvalidHeader UnrewindableBodyError"),
 }
-H2 = rows(K.PROTOCOL, SENT, "H2Error")
-LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS, "h2": H2}
-# Of pip._vendor.urllib3.exceptions and the like.
-VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")
+LIBRARIES = {
+    "urllib3.exceptions": URLLIB3,
+    "requests.exceptions": REQUESTS,
+    "h2.exceptions": rows(K.PROTOCOL, SENT, "H2Error"),
+}
 # Classes that only pass on what the error inside them means.
 WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
 # http.client: a proxy refused CONNECT with another status than 200.
@@ -102,11 +102,8 @@ def classify(error: BaseException) -> Failure:
     """
     kind, phase = meaning(error)
     if kind is not K.PERMANENT:
-        errors = tree(error)
-        if any(map(is_certificate_error, errors)):
+        if any(map(is_certificate_error, tree(error))):
             kind, phase = K.CERTIFICATE, UNSENT
-        elif any(map(is_refused_login, errors)):
-            kind, phase = K.PERMANENT, UNSENT
         elif phase is SENT and kind in RETRYABLE_KINDS and is_of_connecting(error):
             kind, phase = KINDS_OF_CONNECTING.get(kind, kind), UNSENT
     return Failure(kind, phase, error=type(error).__name__)
@@ -157,10 +154,9 @@ def proxy_meaning(error: BaseException, depth: int) -> Meaning:
     for each in tree(error):
         text = each.args[0] if each.args else None
         if isinstance(text, str) and text.startswith(TUNNEL_REFUSED):
-            status = text.removeprefix(TUNNEL_REFUSED).partition(" ")[0]
-            if len(status) == 3 and status[0] == "4" and status.isascii() and status.isdigit():
-                return K.PERMANENT, UNSENT  # a retry cannot change that
-            return K.PROXY, UNSENT
+            # A retry cannot change a status of 4xx.
+            is_permanent = text.removeprefix(TUNNEL_REFUSED).startswith("4")
+            return K.PERMANENT if is_permanent else K.PROXY, UNSENT
     inner = next(below(error), None)
     return K.PROXY, UNSENT if inner is not None and proves_unsent(inner, depth) else SENT
 
@@ -185,21 +181,10 @@ def proves_unsent(error: BaseException, depth: int) -> bool:
 
 def named(error: BaseException) -> tuple[str, Meaning] | None:
     for cls in type(error).__mro__:
-        found = table_of(cls.__module__).get(cls.__name__)
+        found = LIBRARIES.get(cls.__module__, {}).get(cls.__name__)
         if found is not None:
             return cls.__name__, found
     return None
-
-
-def table_of(module: str) -> dict[str, Meaning]:
-    """The table for classes of a module: ``urllib3.exceptions``, ``requests.exceptions`` or a
-    vendored copy.
-    """
-    package, _, last = module.rpartition(".")
-    vendor, _, library = package.rpartition(".")
-    if last != "exceptions" or (vendor and vendor.rpartition(".")[2] not in VENDORS):
-        return {}
-    return LIBRARIES.get(library, {})
 
 
 def below(error: BaseException) -> Iterator[BaseException]:
@@ -259,14 +244,8 @@ def is_certificate_error(error: BaseException) -> bool:
     cls = type(error)
     if socket_failure_kind(cls) is K.CERTIFICATE:
         return True
-    if cls.__name__ == "SSLError" and table_of(cls.__module__) is URLLIB3:
+    if cls.__name__ == "SSLError" and cls.__module__ == "urllib3.exceptions":
         # Around no error of ssl: urllib3's own check, of assert_fingerprint for instance.
         return bool(error.args) and next(below(error), None) is None
     # Its check of the host name, with assert_hostname= or pyOpenSSL.
     return cls.__name__ == "CertificateError" and cls.__module__.endswith("ssl_match_hostname")
-
-
-def is_refused_login(error: BaseException) -> bool:
-    """Did a SOCKS proxy refuse the credentials?"""
-    cls = type(error)
-    return cls.__name__ == "SOCKS5AuthError" and cls.__module__ == "socks"

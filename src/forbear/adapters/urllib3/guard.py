@@ -8,6 +8,7 @@ replayed. Loaded with the first that is more than bytes or text.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -102,15 +103,12 @@ class Body(Readings):
         self.is_sent = True
 
     def _put_back(self, start: int) -> None:
-        why = "it still stands elsewhere"
-        try:
+        with suppress(OSError, ValueError):  # closed, or it lied about being seekable
             self.source.seek(start)
             if self.source.tell() == start:
                 return
-        except (OSError, ValueError) as error:  # closed, or it lied about being seekable
-            why = type(error).__name__
         self.replayable, self._readings = False, 1  # so that no further attempt tries it again
-        raise ConsumedBody(f"its file cannot be put back ({why})")
+        raise ConsumedBody("its file cannot be put back")
 
     def __iter__(self) -> Iterator[bytes | str]:
         yield from self.begin()

@@ -16,7 +16,7 @@ from urllib3.util import wait_for_read
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.reading import DRAIN_SECONDS, is_readable
-from .deadlines import received, socket_of
+from .deadlines import read_timeout, received, socket_of
 from .request import least
 
 if TYPE_CHECKING:
@@ -114,11 +114,6 @@ class Live:
     def _end(self) -> None:
         self.raw.close()
         self.raw.release_conn()
-
-
-def read_timeout() -> Exception:
-    nothing: Any = None
-    return ReadTimeoutError(nothing, nothing, "Read timed out.")
 
 
 def live_of(raw: HTTPResponse, ends_at: float = inf) -> Live:

@@ -1,17 +1,14 @@
-"""Options of a pool manager: forbear's and urllib3's own; loaded with the first that is given."""
+"""Options of a pool manager: forbear's and urllib3's own, for type checkers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from typing import TYPE_CHECKING
 
 import urllib3
-from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from ...addons.options import Options
-from ...engine.settings import DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,14 +40,3 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
     proxy_url: str
     proxy_headers: Mapping[str, str] | None
     proxy_ssl_context: SSLContext | None
-
-
-def is_urllib3s(name: str, base: type[urllib3.PoolManager]) -> bool:
-    """Is this an option of urllib3's own manager? A version may have more than are listed here."""
-    if name in DEFAULTS:
-        return False
-    return (
-        name in ManagerOptions.__annotations__
-        or f"key_{name}" in PoolKey._fields
-        or name in signature(base).parameters
-    )

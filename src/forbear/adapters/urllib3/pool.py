@@ -78,10 +78,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     latest: tuple[object, Any] = (..., None)
     status_of = staticmethod(attrgetter("status"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
-
-    @staticmethod
-    def raw_of(response: HTTPResponse) -> HTTPResponse:
-        return response
+    raw_of = staticmethod(lambda response: response)
 
     def view_of(self, source: Any) -> Urllib3Request:
         request = PoolRequest(*source)
@@ -96,14 +93,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
         from .guard import guard_of
 
-        named = request.named
-        guard = guard_of(body, named.get("body_pos"), self.settings.body_buffer)
-        is_hop = bool(getattr(named["retries"], "history", None))
-        if is_hop and not guard.replayable and not guard.is_sent:
-            raise exceptions.ProtocolError(
-                "The body was sent before the redirect and cannot be resent."
-            )
-        return guard
+        return guard_of(body, request.named.get("body_pos"), self.settings.body_buffer)
 
     def move(self, request: PoolRequest, url: str) -> None:
         pool = request.pool = self.manager.connection_from_url(url)
@@ -120,7 +110,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
             changed["redirect"] = False
-        if view.guard is not None:  # it seeks a file back by itself
+        if limits.guard is not None:  # it seeks a file back by itself
             changed["body_pos"] = None
         parts = request.method, request.url, request.body, request.headers
         return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]

@@ -13,11 +13,12 @@ from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from urllib3 import HTTPResponse
-from urllib3.exceptions import ProtocolError, ReadTimeoutError
+from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
 from ...core.outcome import TIMEOUT_KINDS, Failure
+from ...core.request import DEFAULT_PORTS
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
@@ -26,9 +27,9 @@ from ...engine.errors import EARLY, ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF, addon
-from .deadlines import HERE, close_idle, has_arrived, read_freely, socket_of
+from .deadlines import HERE, close_idle, has_arrived, read_timeout, socket_of
 from .errors import classify, tree
-from .request import PLAIN, Urllib3Request, in_url, least, path_of, phases_of, viewed
+from .request import PLAIN, Urllib3Request, least, phases_of, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -112,6 +113,7 @@ class Urllib3Port(Port[AnyResponse]):
         started_at, context, settings = self.clock.monotonic(), current(), self.settings
         shared = settings.shared
         view: Any = None
+        live: Any = None
         call = outgoing = None
         if (
             setting is not None
@@ -119,11 +121,16 @@ class Urllib3Port(Port[AnyResponse]):
             or (context is not None and not context.asks_nothing)
             or type(body) not in PLAIN
         ):
-            view, outgoing = self.prepare(source, started_at, context, setting)
+            from ...engine.prepare import outgoing_for  # loaded with the first that is changed
+
+            view = self.view_of(source)
+            guarded = None if type(body) in PLAIN else body
+            outgoing = outgoing_for(
+                self, source, view.original, guarded, started_at, context, setting, None
+            )
         if not shared.quiet or (outgoing is not None and outgoing.policy is OFF):
             return self.run(call_of(self, source, outgoing, started_at, context))
         facts = source, outgoing, started_at, context
-        live: Any = None
         try:
             try:
                 if outgoing is None:
@@ -166,23 +173,6 @@ class Urllib3Port(Port[AnyResponse]):
                 self.close(call.live)
             raise
 
-    def prepare(
-        self, source: Any, started_at: float, context: CallContext | None, setting: object = None
-    ) -> tuple[Urllib3Request, Outgoing]:
-        """Return the view of a request, and what is sent in its place.
-
-        Raises:
-            The library's DeadlineExceeded: nothing is sent.
-        """
-        from ...engine.prepare import outgoing_for  # loaded with the first that is changed
-
-        view: Any = self.view_of(source)
-        request: Any = view.original
-        body = None if type(request.body) in PLAIN else request.body
-        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, None)
-        view.guard = outgoing.guard
-        return view, outgoing
-
     def copied(self, request: Any, lines: Lines | None = None, url: str | None = None) -> Any:
         copy = request.copy()
         for name, value in lines or ():
@@ -192,7 +182,9 @@ class Urllib3Port(Port[AnyResponse]):
         return copy
 
     def url_at(self, url: str, scheme: str, host: str, port: int) -> str:
-        return f"{scheme}://{in_url(scheme, host, port)}{path_of(url)}"
+        number = None if port == DEFAULT_PORTS[scheme] else port
+        host = f"[{host}]" if ":" in host else host
+        return parse_url(url)._replace(scheme=scheme, auth=None, host=host, port=number).url
 
     def host_of(self, url: str) -> str:
         return "" if url.startswith("/") else parse_url(url).netloc or ""
@@ -232,7 +224,7 @@ class Urllib3Port(Port[AnyResponse]):
 
     def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
-        guard, left = view.guard, self.left(limits)
+        guard, left = limits.guard, self.left(limits)
         before, source = HERE.ends_at, request.body if guard is None else guard.source
         try:
             if guard is not None:
@@ -291,27 +283,19 @@ class Urllib3Port(Port[AnyResponse]):
         seconds = max(ends_at - self.clock.monotonic(), LEAST)
         return self.with_raw(response, within(raw, seconds, late))
 
-    def loads(self, call: Call, response: AnyResponse) -> bool:
-        """Is the body to be read inside the attempt?"""
-        status = self.status_of(response)
-        if call.request.streams or (status >= 400 and status in call.policy.statuses):
-            return False
-        if (
-            not self.settings.options.get("resume")
-            or self.settings.inspectors
-            or not self.is_long(response)
-        ):
-            return True
-        from ...core.headers.ranges import download_of
-
-        # A large one that can be resumed is read like one that was handed over (``run``).
-        return download_of(call.request.method, *self.head_of(response)) is None
-
     def read(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read the body, if that is part of the attempt."""
-        if self.loads(call, response):
-            response = self.in_time(response, call.deadline_at)
-            self.load(call.request.original, response)
+        status, lines = self.head_of(response)
+        if call.request.streams or (status >= 400 and status in call.policy.statuses):
+            return response
+        settings = self.settings
+        if settings.options.get("resume") and not settings.inspectors and self.is_long(response):
+            from ...core.headers.ranges import download_of
+
+            if download_of(call.request.method, status, lines) is not None:
+                return response  # which is read like one that was handed over (``run``)
+        response = self.in_time(response, call.deadline_at)
+        self.load(call.request.original, response)
         return response
 
     def run(self, call: Call) -> AnyResponse:
@@ -346,7 +330,10 @@ class Urllib3Port(Port[AnyResponse]):
             return response
         ends_at = limits.deadline_at
         if view.streams:  # its time limits have held until now
-            read_freely(self.raw_of(response), phases_of(self.timeout_of(view))[2])
+            sock = socket_of(getattr(self.raw_of(response), "live", self.raw_of(response)))
+            if sock is not None:
+                with suppress(OSError):
+                    sock.settimeout(least(phases_of(self.timeout_of(view))[2], None))
             now = self.clock.monotonic()
             ends_at = inf if context is None else context.deadline_on(self.clock, now)
 
@@ -478,5 +465,4 @@ class Urllib3Port(Port[AnyResponse]):
         return ProtocolError(message)
 
     def stream_timeout(self, message: str) -> Exception:
-        nothing: Any = None
-        return ReadTimeoutError(nothing, nothing, message)
+        return read_timeout(message)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib3.util import Timeout, parse_url
 
 from ...core.headers.fields import as_text
-from ...core.request import DEFAULT_PORTS, Request, known_origin
+from ...core.request import Request, known_origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,9 +93,3 @@ def least(configured: Any, other: float | None) -> float | None:
     if own is None or other is None:
         return other if own is None else own
     return min(own, other)
-
-
-def in_url(scheme: str, host: str, port: int) -> str:
-    """An origin as URLs have it: without the port, if that is the scheme's own."""
-    number = "" if port == DEFAULT_PORTS[scheme] else f":{port}"
-    return f"[{host}]{number}" if ":" in host else host + number

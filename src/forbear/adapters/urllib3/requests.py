@@ -59,12 +59,10 @@ class RequestsPort(Urllib3Port[requests.Response]):
     def send_as(
         self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
     ) -> Any:
-        timeout = view.arguments[0]
-        # requests raises its own error for a timeout of other than two parts.
-        if not self.is_bounded(limits) or (isinstance(timeout, tuple) and len(timeout) != 2):
-            return self.adapter.send_once(request, view.streams, *view.arguments)
-        timeout = self.bounded(view, limits)
-        return self.adapter.send_once(request, True, timeout, *view.arguments[1:])
+        timeout, *others = view.arguments
+        if self.is_bounded(limits):
+            timeout = self.bounded(view, limits)
+        return self.adapter.send_once(request, view.streams, timeout, *others)
 
     def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
@@ -115,12 +113,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
     def status_error(
         self, call: Call, response: requests.Response, body: list[bytes] | None
     ) -> Exception:
-        if body is not None:
-            response = self.with_body(response, body)
-        try:
-            _ = response.content
-        except requests.RequestException:  # the status says enough
-            response.close()
+        response = self.with_body(response, body)
         message = f"{response.status_code} after {len(call.history)} attempts"
         return requests.HTTPError(message, request=response.request, response=response)
 
