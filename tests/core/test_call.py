@@ -7,7 +7,7 @@ from forbear.core.record import record_from
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
 from forbear.strategies import Failure, Phase
-from forbear.telemetry.rows import kind_of
+from forbear.telemetry.facts import kind_of
 
 from ..failures import REFUSED, answer
 

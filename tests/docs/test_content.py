@@ -6,6 +6,7 @@ import shlex
 import ssl
 from importlib import import_module
 from logging import ERROR, INFO, getLevelName
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -20,10 +21,9 @@ from forbear.cli import main as command
 from forbear.cli.explain import worst_case
 from forbear.core.policy import FIELDS
 from forbear.core.waits import ranges
-from forbear.engine.settings import ADDONS
 from forbear.telemetry import assets
+from forbear.telemetry.event_log import LINES, level_of
 from forbear.telemetry.metrics import METRICS
-from forbear.telemetry.rows import LINES, TABLE
 from forbear.testing import FakeClock, ScriptedTransport, answer
 
 from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
@@ -92,10 +92,11 @@ def test_each_log_event_is_explained():
     """Everything that is logged, at the highest of the levels that the page names."""
     rows = [row for head in ("event", "line") for row in table("guides/observing.md", head)[1]]
     explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows if row[1] != "–"}
-    for module in ADDONS.values():  # each brings its own rows
-        import_module(f"forbear.{module}")
-    rows = [TABLE[kind._field_defaults["name"]] for kind in events.Event.__args__]
-    levels = {row.name: row.level for row in rows} | {name: LINES[name][0] for name in LINES}
+    call, facts = SimpleNamespace(last_failure=1, most_attempts=2), {"to_state": "open"}
+    facts["reason"] = Reason.DEADLINE
+    made = [kind(*map(facts.get, kind._fields[:-1])) for kind in events.Event.__args__]
+    levels = {one.name: level_of(one, call) for one in made}
+    levels |= {name: level for name, (level, _) in LINES.items()}
     levels |= {"shared_budget_lost": ERROR, "shared_budget_back": INFO}
     assert explained == {name: getLevelName(level) for name, level in levels.items()}
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
-    from ..telemetry.rows import Row
 
     CircuitState = Literal["closed", "open", "half_open"]
 
@@ -438,7 +437,7 @@ class BreakerLimit(Limit):
 
     def _emit(self, call: Call, edge: Transition | None) -> None:
         if edge is not None and self.events is not None:
-            self.events.emit("circuit_transition", call, **edge._asdict())
+            self.events.emit(CircuitTransition, call, **edge._asdict())
 
 
 def limits(breaker: CircuitBreaker, random: Callable[[], float]) -> list[Limit]:
@@ -457,21 +456,15 @@ class CircuitTransition(NamedTuple):
     open_for: float | None  # seconds until the first probe, when it opened
     name: str = "circuit_transition"
 
+    def level(self) -> int:
+        return WARNING if self.to_state == "open" else INFO
 
-def rows() -> list[Row]:
-    """The row of its event."""
-    from ..core.record import in_seconds
-    from ..telemetry.rows import Row
+    def sentence(self) -> str:
+        from ..core.record import in_seconds
 
-    def sentence(event: CircuitTransition) -> str:
-        text = f"circuit {event.from_state} to {event.to_state}"
-        if event.open_for is not None:
-            text += f" for {in_seconds(event.open_for)}"
-        if event.failure_rate is not None:
-            return f"{text}, {event.failure_rate:.0%} of the calls in the window failed"
-        return f"{text}, {event.failures} failures in a row" if event.failures else text
-
-    def level(event: CircuitTransition, call: Call) -> int:
-        return WARNING if event.to_state == "open" else INFO
-
-    return [Row(CircuitTransition, WARNING, sentence, level_of=level)]
+        text = f"circuit {self.from_state} to {self.to_state}"
+        if self.open_for is not None:
+            text += f" for {in_seconds(self.open_for)}"
+        if self.failure_rate is not None:
+            return f"{text}, {self.failure_rate:.0%} of the calls in the window failed"
+        return f"{text}, {self.failures} failures in a row" if self.failures else text

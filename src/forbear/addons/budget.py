@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
     from ..core.request import Scope
-    from ..telemetry.rows import Row
 
 
 # Of the cost of a hinted retry: to request what is missing of a body adds a request to the server's
@@ -239,7 +238,7 @@ class BudgetLimit(Limit):
             given: dict[str, object] = {"budget": "default", "scope": "local", "tokens": None}
             for _, (name, whose), tokens in self.readings(now)[:1]:
                 given = {"budget": name, "scope": whose, "tokens": tokens}
-            call.notes[LATER] = {"budget_exhausted": given}
+            call.notes[LATER] = {BudgetExhausted: given}
 
     def leave(self, call: Call, now: float) -> None:
         tokens = call.notes.pop(REFUND, None)
@@ -275,7 +274,7 @@ def limits(budget: Budget, random: Callable[[], float]) -> list[Limit]:
 
 
 class BudgetExhausted(NamedTuple):
-    """The budget refused a retry after it had allowed one; emitted once a minute."""
+    """The budget refused a retry after it had allowed one."""
 
     client: str
     origin: str
@@ -284,12 +283,5 @@ class BudgetExhausted(NamedTuple):
     tokens: float | None  # that are left; None if the budget does not say
     name: str = "budget_exhausted"
 
-
-def rows() -> list[Row]:
-    """The row of its event."""
-    from ..telemetry.rows import Row
-
-    def sentence(event: BudgetExhausted) -> str:
-        return f"the retry budget {event.budget} ({event.scope}) is used up; retries are refused"
-
-    return [Row(BudgetExhausted, 30, sentence)]
+    def sentence(self) -> str:
+        return f"the retry budget {self.budget} ({self.scope}) is used up; retries are refused"

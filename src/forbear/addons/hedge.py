@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ..engine.clock import Clock
-    from ..telemetry.rows import Row
 
     Inner = Callable[[Call, Any], Awaitable[Any]]
 
@@ -499,7 +498,7 @@ class HedgedCall:
         """Emit how the hedge ended; ``loser`` is the attempt that does not decide."""
         call, hedge, is_sent = self.call, self.hedge, self.hedge.is_under_way
         self.port.settings.events.emit(
-            "hedged", call, origin=hedge.origin, last=loser, reason=self.refusal,
+            Hedged, call, origin=hedge.origin, last=loser, reason=self.refusal,
             outcome=outcome if self.refusal is None else "refused",
             after=(hedge.sent_at if is_sent else self.now()) - call.sent_at,
             kind=kind if is_sent else None,
@@ -590,14 +589,11 @@ class Hedged(NamedTuple):
     request_id: int = 0
     name: str = "hedged"
 
+    def level(self) -> int:
+        return DEBUG
 
-def rows() -> list[Row]:
-    """The row of its event."""
-    from ..core.record import in_seconds
-    from ..telemetry.rows import Row
+    def sentence(self) -> str:
+        from ..core.record import in_seconds
 
-    def sentence(event: Hedged) -> str:
-        why = "" if event.reason is None else f" ({event.reason})"
-        return f"a second attempt after {in_seconds(event.after)}, {event.outcome}{why}"
-
-    return [Row(Hedged, DEBUG, sentence)]
+        why = "" if self.reason is None else f" ({self.reason})"
+        return f"a second attempt after {in_seconds(self.after)}, {self.outcome}{why}"

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ..core.headers.fields import Line
     from ..engine.port import Port
     from ..engine.reading import Source
-    from ..telemetry.rows import Row
 
     Head = tuple[int, Sequence[Line]]
     What = Download | Repeat | EventStream
@@ -223,7 +222,7 @@ class Resumable(Generic[Response]):
         assert self._what is not None
         at = self._what.first + self._requested_at
         total = self._what.complete
-        self._port.settings.events.emit("resume", call, offset=at, total=total, result=result)
+        self._port.settings.events.emit(Resumption, call, offset=at, total=total, result=result)
 
     def _requestable(self, call: Call, error: Exception) -> What | None:
         """Return what of the body can be requested; None: the error, or the end, stands as it is.
@@ -387,13 +386,9 @@ class Resumption(NamedTuple):
     request_id: int = 0
     name: str = "resume"
 
+    def level(self) -> int:
+        return INFO
 
-def rows() -> list[Row]:
-    """The row of its event."""
-    from ..telemetry.rows import Row
-
-    def sentence(event: Resumption) -> str:
-        of = "" if event.total is None else f" of {event.total}"
-        return f"download {event.result} from byte {event.offset}{of}"
-
-    return [Row(Resumption, INFO, sentence)]
+    def sentence(self) -> str:
+        of = "" if self.total is None else f" of {self.total}"
+        return f"download {self.result} from byte {self.offset}{of}"

@@ -142,7 +142,7 @@ NO_PLAN = Plan(0.0, "backoff")
 class Emitter(Protocol):
     """The events of a transport (engine/log.py)."""
 
-    def emit(self, name: str, call: Call, now: float = 0.0, **given: object) -> None: ...
+    def emit(self, kind: object, call: Call, now: float = 0.0, /, **given: object) -> None: ...
 
 
 class Limit(Protocol):

@@ -96,9 +96,9 @@ class CallRecord(NamedTuple):
         story = ", ".join(self.reasons) or "no failure"
         times = f" in {in_seconds(self.elapsed)}" if self.elapsed is not None else ""
         plural = "" if len(self.attempts) == 1 else "s"
-        hedges = [one.hedged_after for one in self.attempts if one.hedged_after is not None]
-        if hedges:
-            story += f"; hedged after {in_seconds(hedges[0])}"
+        after = next((one.hedged_after for one in self.attempts if one.hedged_after), None)
+        if after is not None:
+            story += f"; hedged after {in_seconds(after)}"
         for field, words in SECONDS.items():
             if getattr(self, field) >= 0.001:
                 story += f"; {words} for {in_seconds(getattr(self, field))}"

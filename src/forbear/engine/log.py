@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = getLogger("forbear")
 # Events that are not logged at WARNING, but at INFO or below.
 BELOW_WARNING = frozenset({"attempt_failed", "attempt_delayed", "released", "retry_scheduled"})
-BELOW_WARNING |= {"resume", "succeeded_after_retry"}
+BELOW_WARNING |= {"succeeded_after_retry"}
 
 
 class Events:
@@ -52,17 +52,20 @@ class Events:
             self._log = module.EventLog(self._client, self._listeners)
         return self._log
 
-    def emit(self, name: str, call: Call, now: float = 0.0, **given: object) -> None:
-        """Emit an event of a call, if it is wanted; ``given`` are fields that the call lacks."""
-        level = INFO if name in BELOW_WARNING else WARNING
+    def emit(self, kind: object, call: Call, now: float = 0.0, /, **given: object) -> None:
+        """Emit an event of a call, by its name or an add-on's class, if it is wanted.
+
+        ``given`` are its fields that the call does not know.
+        """
+        level = INFO if kind in BELOW_WARNING else WARNING
         if self._listeners or call.listeners or logger.isEnabledFor(level):
-            self.log().emit(name, call, now, **given)
+            self.log().emit(kind, call, now, **given)
 
     def failed(self, call: Call, now: float) -> None:
         """An attempt failed; another one follows, unless ``call.stop`` says why not."""
         self.emit("attempt_failed", call, now)
-        for name, given in call.notes.pop(LATER, {}).items():
-            self.emit(name, call, now, **given)
+        for kind, given in call.notes.pop(LATER, {}).items():
+            self.emit(kind, call, now, **given)
         self.emit("retry_scheduled" if call.stop is None else "gave_up", call, now)
         if call.stop is None and call.origin != call.sent_to:
             self.emit("failover", call, origin=call.sent_to)

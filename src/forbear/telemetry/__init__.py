@@ -18,7 +18,7 @@ The metrics are in ``forbear.telemetry.metrics``. Attempts are what went over th
 attempts and retries. A request for the rest of a body counts as a retry for ``body`` and as an
 attempt of the kind ``resume``; how that ended is in ``forbear.resumes``.
 
-events.py, rows.py (the table) and event_log.py are loaded with the first listener, or the first
+events.py, facts.py and event_log.py are loaded with the first listener, or the first
 line that is logged; ends.py by a listener that wants the ends of calls, metrics.py by one that
 counts.
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.call import NUMBER
 from ..core.outcome import FailureKind, Phase, Reason
-from .rows import event_of, kind_of
+from .facts import event_of, kind_of
 
 if TYPE_CHECKING:
     from ..core.call import Call

@@ -2,18 +2,20 @@
 
 Loaded with the first event that is wanted (engine/log.py). Nothing secret is emitted: method,
 origin, status, class names, durations. A listener that raises is logged once, and costs no
-response. What is emitted, and at which level, is in the table of rows.py.
+response. An event is a class in events.py, or in its add-on; its level is below.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from logging import DEBUG, NullHandler, getLogger
+from logging import DEBUG, ERROR, INFO, WARNING, NullHandler, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .rows import LINES, NUMBERS, REFUSALS, TABLE, event_of, host_of
+from ..core.outcome import Reason
+from ..engine.log import BELOW_WARNING
+from .facts import EVENTS, NUMBERS, event_of, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,10 +27,32 @@ if TYPE_CHECKING:
 
 logger = getLogger("forbear")
 logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
-# What is logged at its level once a minute for each origin, and at DEBUG in between.
+ONLY_DEBUG = ("attempt_failed", "attempt_delayed")
+# WARNING: the call could be retried, but a limit is reached. For all other reasons it must not be
+# retried, so INFO.
+LIMITS = frozenset(
+    {Reason.KEY_EXPIRED, Reason.ATTEMPTS_EXHAUSTED, Reason.RETRY_AFTER_TOO_LONG, Reason.DEADLINE}
+    | {Reason.STRATEGY_FAILED, Reason.HOOK_FAILED}
+)
+# During an outage every call to the origin ends with one of these.
+REFUSALS = frozenset(
+    {Reason.CIRCUIT_OPEN, Reason.ORIGIN_UNHEALTHY, Reason.BUDGET_EXHAUSTED}
+    | {Reason.CONCURRENCY_LIMIT}
+)
+# What is logged at WARNING once a minute for each origin, and at DEBUG in between.
 REPEATED = {*REFUSALS, "budget_exhausted", "retry_after_ignored"}
 AGAIN_AFTER = 60.0  # seconds
 MOST_ORIGINS = 1024  # for which that is remembered; beyond it the memory is cleared
+RENAMED = {"name": "event", "error": "error_type", "refused_delay": "wanted_delay"}
+# What is only logged: its level, and the text that its fields fill.
+LINES = {
+    "status_not_retried": (DEBUG, "{method} {origin}: {status} is not retried"),
+    "nested_retry": (
+        WARNING,
+        "an SDK above retries too ({header}): attempts multiply; turn its retries off with {hint}",
+    ),
+    "hook_failed": (ERROR, "{hook} {did} {error_type}; {then} (logged once)"),
+}
 
 
 class EventLog:
@@ -68,20 +92,19 @@ class EventLog:
         """Calls that are waiting before an attempt."""
         return 0 if self._sleeper is None else self._sleeper.waiting()
 
-    def emit(self, name: str, call: Call, now: float = 0.0, **given: object) -> None:
-        """Emit an event of a call, by the name of its row; ``given`` are fields of it."""
-        row = TABLE[name]
-        facts = {**row.facts(call, now), **given}
-        event = event_of(row.event, self.client, call, now, facts)
-        level = row.level if row.level_of is None else row.level_of(event, call)
-        what = getattr(event, "reason", name)
+    def emit(self, kind: Any, call: Call, now: float = 0.0, /, **given: object) -> None:
+        """Emit an event of a call, by its class or name; ``given`` are fields of it."""
+        found: Any = EVENTS.get(kind, kind)
+        event = event_of(found, self.client, call, now, given)
+        level, what = level_of(event, call), getattr(event, "reason", event.name)
         if what in REPEATED and level > DEBUG and not self._is_due(what, event.origin, now):
             level = DEBUG
             if what in REFUSALS:
                 # No int: ``+= 1`` from two threads at once would lose refusals without a lock.
                 next(self._left_out.setdefault(event.origin, count()))
         if logger.isEnabledFor(level):
-            text, fields = row.text(event), row.fields(event)
+            method, fields = getattr(event, "method", ""), fields_of(event)
+            text = f"{method} {event.origin}: {event.sentence()}".lstrip()
             left_out = self._left_out.pop(event.origin, None) if level > DEBUG else None
             if left_out is not None:
                 left = fields["forbear.left_out"] = next(left_out)
@@ -161,3 +184,27 @@ class EventLog:
             with suppress(Exception):
                 warn(f"{hook} {did} {kind}{text}; {then}")
         self.line("hook_failed", once=hook, hook=hook, did=did, error_type=kind, then=then)
+
+
+def level_of(event: Any, call: Call) -> int:
+    """Return the level at which an event is logged; one of an add-on may have its own."""
+    if hasattr(event, "level"):
+        return int(event.level())
+    if event.name == "gave_up":
+        if call.last_failure is None:  # refused at once: the open circuit was logged before
+            return DEBUG
+        # With max_attempts=1 no retries are given up.
+        is_limit = event.reason in LIMITS and call.most_attempts > 1
+        return WARNING if is_limit or event.reason in REFUSALS else INFO
+    if event.name in BELOW_WARNING:
+        return DEBUG if event.name in ONLY_DEBUG else INFO
+    return WARNING
+
+
+def fields_of(event: Any) -> dict[str, Any]:
+    """Return what the log record of an event carries, by name: ``forbear.<field>``."""
+    found = {RENAMED.get(name, name): value for name, value in event._asdict().items()}
+    found["host"] = host_of(event.origin)
+    if event.name == "released":  # of a retry ``held`` is the most that is allowed
+        found["held_for"] = found.pop("held")
+    return {f"forbear.{name}": getattr(value, "value", value) for name, value in found.items()}

@@ -15,7 +15,7 @@ from ..core.outcome import FailureKind as K
 from ..limits import Locked
 from ..limits.health import Cause
 from .ends import CallOutcome, success
-from .rows import host_of
+from .facts import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

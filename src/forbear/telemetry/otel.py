@@ -25,9 +25,10 @@ except ImportError:
 from ..core.record import record_of
 from ..engine.clock import SYSTEM_CLOCK
 from .ends import CallEnded
-from .events import RetryScheduled
+from .event_log import fields_of
+from .events import RetryScheduled, cause_of
+from .facts import host_of
 from .metrics import METRICS, READ_LATE, Counting
-from .rows import TABLE, cause_of, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -204,7 +205,7 @@ def add_event(span: Span, event: Any) -> None:
     """Add an event of forbear's to the span of its call, if it says anything there."""
     if event.name in ADDED:
         name, wanted = ADDED[event.name]
-        fields: dict[str, Any] = TABLE[event.name].fields(event)
+        fields = fields_of(event)
         values = {f"forbear.{field}": fields[f"forbear.{field}"] for field in wanted}
         if event.name == "retry_scheduled":
             values["error.type"] = cause_of(event)
