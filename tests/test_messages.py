@@ -126,11 +126,11 @@ KEYS = [
     ({"origins": "https://a"}, TypeError, 'got a single str; write {"https:'),
     ({"origins": [b"https://a"]}, TypeError, "origins must hold only str, got one bytes"),
     ({"origins": 17}, TypeError, "origins must be an iterable of str, got a single int"),
-    ({"origins": ["*.example"]}, ValueError, "got one with another scheme, or none"),
-    ({"origins": ["https://u:hunter2@h"]}, ValueError, "got one with a user name"),
-    ({"origins": ["https://h/"]}, ValueError, "got one with a path, a query or a fragment"),
-    ({"origins": ["https://*.h"]}, ValueError, "got one with '*.h' for a host"),
-    ({"origins": ["https://h:0"]}, ValueError, "after the host that is no port"),
+    ({"origins": ["*.example"]}, ValueError, "origins must be http or https, a host and"),
+    ({"origins": ["https://u:hunter2@h"]}, ValueError, "such as a path"),
+    ({"origins": ["https://h/"]}, ValueError, "(a last slash, too)"),
+    ({"origins": ["https://*.h"]}, ValueError, "such as a path"),
+    ({"origins": ["https://h:0"]}, ValueError, "such as a path"),
     ({"headers": "X-Key"}, TypeError, "headers"),
 ]  # fmt: skip
 

@@ -17,7 +17,6 @@ from forbear import (
     RetryPolicy,
 )
 from forbear.addons.breaker import Admission
-from forbear.addons.cooldown import PACE
 from forbear.core.call import PLUGIN_ERROR, Call
 from forbear.core.decide import plan_retry
 from forbear.core.outcome import SendAgain
@@ -200,7 +199,7 @@ def test_a_503_with_a_time_holds_everybody():
     limits = limits_of(cooldown="all")
     told(limits, answer(503, 5.0), headers={"Authorization": "Bearer one"})
     assert held(limits, headers={"Authorization": "Bearer two"}) == 5.0
-    assert held(limits, now=NOW + 2) == pytest.approx(3.0 + PACE)
+    assert held(limits, now=NOW + 2) == 3.0
     assert held(limits, B) == 0.0
     assert held(limits, now=NOW + 5) == 0.0
     assert limits.quiet
@@ -252,7 +251,7 @@ def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid():
     assert plan_retry(call, RESET, NOW) == (Reason.RETRY_AFTER_TOO_LONG, 30.0)
     call.deadline_at = NOW + 29.0
     verdict = plan_retry(call, RESET, NOW + 25)
-    assert verdict == (Reason.DEADLINE, pytest.approx(5.0 + PACE))
+    assert verdict == (Reason.DEADLINE, 5.0)
     assert budget.quiet
 
 
@@ -295,23 +294,13 @@ def test_no_permit_is_held_while_waiting():
     assert breaker.refused_for(A, NOW + 5) > 0.0
 
 
-def test_a_thousand_callers_are_let_go_one_after_the_other():
-    """A millisecond apart: no 10 ms in which more than 11 of them send, and all within a second."""
-    limits = limits_of(cooldown="all")
-    told(limits, answer(503, 5.0))
-    releases = sorted(held(limits) for _ in range(1_000))
-    assert releases[0] == 5.0
-    assert releases[-1] == pytest.approx(5.999)
-    assert max(sum(1 for other in releases if at <= other < at + 0.010) for at in releases) <= 11
-
-
 def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step():
     """hint_spread, as for hints: 0.1 of 5 s, by each caller's own random number."""
-    draws = iter([0.0, 0.0, 0.5, 0.0, 1.0, 0.0])
+    draws = iter([0.0, 0.5, 1.0])
     limits = limits_of(cooldown="all", random=lambda: next(draws))
     told(limits, answer(503, 5.0))
     delays = [held(limits, hint_spread=0.1) for _ in range(3)]
-    assert delays == pytest.approx([5.0, 5.251, 5.502])
+    assert delays == [5.0, 5.25, 5.5]
 
 
 @pytest.mark.parametrize(("failure", "delay", "source", "cost"), [

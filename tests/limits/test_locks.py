@@ -16,7 +16,7 @@ from ..processes import python
 
 MAKERS = [
     RetryBudget, TokenBucket, CircuitBreaker, Hedge,
-    lambda: Cooldown("all", lambda: 0.0),
+    lambda: Cooldown("all"),
     lambda: Origins(["http://a", "http://b"]),
     lambda: RedisBudget("redis://localhost", name="orders"),
 ]  # fmt: skip

@@ -3,14 +3,13 @@
 A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
 only those that carry the same credential, so that one tenant does not delay another.
 
-Calls that are held are released one after the other, PACE apart, and each checks again when its
-time has come: if the response to one of the first asks for another wait, the rest waits too.
+Calls that are held are released over a random share of time, and each checks again when its time
+has come: if the response to one of the first asks for another wait, the rest waits too.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from math import inf
 
 from ..core.call import Limit, Plan
 from ..core.checks import check_choice
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST_KEYS = 1024  # least recently begun first out
-PACE = 0.001  # seconds between two releases: a thousand calls take a second
 LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
-UNTIL, HELD = 0, 1  # of an entry: instant, calls that wait for it
 
 
 class Cooldown(Locked):
@@ -40,72 +37,48 @@ class Cooldown(Locked):
 
     Args:
         mode: "retries": only retries are held; "all": first attempts too.
-        random: Like ``random.random``; called once for each held call.
 
     Attributes:
         is_idle: No attempt is to be held.
         quiet: No first attempt is to be held.
     """
 
-    def __init__(self, mode: str, random: Callable[[], float]) -> None:
+    def __init__(self, mode: str) -> None:
         self.mode = mode
         self.is_idle = self.quiet = True
-        self._random = random
-        self._entries: OrderedDict[Key, list[float]] = OrderedDict()
-        self._over_at = -inf  # from then on no attempt is to be held
+        self._until: OrderedDict[Key, float] = OrderedDict()
         super().__init__()
 
     def begin(self, origin: str, credential: Hashable, seconds: float, now: float) -> None:
         """Note that the origin asked for a pause, of all calls if ``credential`` is EVERYBODY."""
-        until = now + min(seconds, LONGEST)
-        key = (origin, credential)
-        with self._lock:  # in this order an interruption leaves at worst an entry too few
-            self._over_at = max(self._over_at, until)
-            self.is_idle = False
-            self.quiet = self.mode != "all"
-            entry = self._entries.get(key)
-            if entry is None or entry[UNTIL] <= now:
-                entry = self._entries[key] = [until, 0]
-            entry[UNTIL] = max(entry[UNTIL], until)
-            self._entries.move_to_end(key)
-            if len(self._entries) > MOST_KEYS:
-                self._entries.popitem(last=False)
+        until, key = now + min(seconds, LONGEST), (origin, credential)
+        with self._lock:
+            self._until[key] = max(until, self._until.get(key, until))
+            self._until.move_to_end(key)
+            if len(self._until) > MOST_KEYS:
+                self._until.popitem(last=False)
+            self.is_idle, self.quiet = False, self.mode != "all"
 
     def left(self, origin: str, credential: Hashable, now: float) -> float:
         """Seconds until calls with this credential may be sent, 0 if they may now."""
         if self.is_idle:
             return 0.0
         with self._lock:
-            if now >= self._over_at:
-                self._entries = OrderedDict()
+            if now >= max(self._until.values(), default=now):
+                self._until.clear()
                 self.is_idle = self.quiet = True
-            entries = self._holding(origin, credential, now)
-            return max((entry[UNTIL] - now for entry in entries), default=0.0)
-
-    def queue(self, origin: str, credential: Hashable, now: float) -> float:
-        """Seconds that a further call waits behind those that are held already."""
-        with self._lock:
-            entries = self._holding(origin, credential, now)
-            place = max((entry[HELD] for entry in entries), default=0.0)
-            for entry in entries:
-                entry[HELD] += 1
-        return (place + self._random()) * PACE
-
-    def _holding(self, origin: str, credential: Hashable, now: float) -> list[list[float]]:
-        """Return the entries that hold such a call. With the lock held."""
-        keys = {(origin, EVERYBODY), (origin, credential)}
-        found = [self._entries[key] for key in keys if key in self._entries]
-        return [entry for entry in found if entry[UNTIL] > now]
+            keys = (origin, EVERYBODY), (origin, credential)
+            return max(0.0, *(self._until.get(key, now) - now for key in keys))
 
     def __repr__(self) -> str:
-        return f"<Cooldown {self.mode}, {len(self._entries)} held>"
+        return f"<Cooldown {self.mode}, {len(self._until)} held>"
 
 
 class CooldownLimit(Limit):
     """Delays the calls of one transport for as long as the response to another one asked for."""
 
-    def __init__(self, mode: str, random: Callable[[], float]) -> None:
-        self.shared = self.cooldown = Cooldown(mode, random)
+    def __init__(self, mode: str) -> None:
+        self.shared = self.cooldown = Cooldown(mode)
         self._delays_first = mode == "all"
 
     def begin(self, call: Call, wait: float, now: float) -> float:
@@ -132,7 +105,7 @@ class CooldownLimit(Limit):
         """Wait for as long as the response to another call asked for."""
         if call.limits.can_fail_over(call) or not (left := self.left(call, now)):
             return plan
-        delay = left + self._stagger(call, left, now)
+        delay = left + self._stagger(call, left)
         if delay > latest >= left:
             delay = latest
         asked = max(plan.asked, left)
@@ -167,12 +140,11 @@ class CooldownLimit(Limit):
         if closed:
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=closed)
         note_delay(call, left)
-        return left + self._stagger(call, left, now)
+        return left + self._stagger(call, left)
 
-    def _stagger(self, call: Call, left: float, now: float) -> float:
+    def _stagger(self, call: Call, left: float) -> float:
         """Seconds on top, so that neither delayed calls nor a fleet are sent at one instant."""
-        spread = call.random() * call.policy.hint_spread * max(left, 1.0)
-        return spread + self.cooldown.queue(call.origin, credential_of_call(call), now)
+        return call.random() * call.policy.hint_spread * max(left, 1.0)
 
 
 def check(value: str) -> str:
@@ -182,4 +154,4 @@ def check(value: str) -> str:
 
 
 def limits(mode: str, random: Callable[[], float]) -> list[Limit]:
-    return [] if check(mode) == "off" else [CooldownLimit(mode, random)]
+    return [] if check(mode) == "off" else [CooldownLimit(mode)]

@@ -6,13 +6,13 @@ asks the other limits of a transport too for how long they would refuse an attem
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from itertools import count
 
-from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
-from ..core.checks import check_choice, rebuilt, suggesting
-from ..core.feature_checks import check_is, texts
+from ..core.checks import check_choice
+from ..core.feature_checks import begins_anew, check_is, texts
 from ..core.origins import origin_from
 from ..core.outcome import Phase, Reason
 from ..errors import RetryRefused
@@ -33,6 +33,7 @@ LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
 
 
+@begins_anew
 class Origins(Locked):
     """Servers that can stand in for each other: a request to one of them may be sent to any.
 
@@ -56,27 +57,23 @@ class Origins(Locked):
         TypeError: Not several str.
     """
 
-    @suggesting
-    def __init__(
-        self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first"
-    ) -> None:
-        listed = tuple(map(origin_from, texts("origins", origins, EXAMPLE)))
+    origins: Iterable[str]
+    _: KW_ONLY
+    choose: Literal["first", "round-robin"] = "first"
+
+    def __post_init__(self) -> None:
+        listed = tuple(map(origin_from, texts("origins", self.origins, EXAMPLE)))
         if len(listed) < 2:
             raise ValueError(f"origins must be at least two, got {len(listed)}; write {EXAMPLE}")
         for origin in listed:
             if listed.count(origin) > 1:
                 raise ValueError(f"origins must differ, got {origin} twice")
-        check_choice("choose", choose, ("first", "round-robin"))
-        self.listed: tuple[str, ...] = listed
-        self.choose: Literal["first", "round-robin"] = choose
-        self.quiet = choose == "first"  # every call begins where it says
+        check_choice("choose", self.choose, ("first", "round-robin"))
+        self.origins = self.listed = listed
+        self.quiet = self.choose == "first"  # every call begins where it says
         self._resting: dict[str, float] = {}  # origin: until when its pause lasts
         self._begun = count()
         super().__init__()
-
-    def covers(self, origin: str) -> bool:
-        """Is it listed?"""
-        return origin in self.listed
 
     def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
         """Say where a call begins, and for how long it is refused there: 0 s as a rule.
@@ -85,18 +82,15 @@ class Origins(Locked):
         passed over only while another one is free: a first attempt does not wait.
         """
         resting = self._rests(now)
-        if not self.covers(named):
+        if named not in self.listed:
             return named, 0.0
         if self.choose == "first":
             order = [named, *(origin for origin in self.listed if origin != named)]
         else:
             order = self._from(next(self._begun))
         refusals = {origin: refused_for(origin, now) for origin in order}
-        allowed = [origin for origin in order if refusals[origin] <= 0]
-        if allowed:
-            return min(allowed, key=resting.__contains__), 0.0  # the first one that does not rest
-        soonest = min(order, key=refusals.__getitem__)
-        return soonest, refusals[soonest]
+        origin = min(order, key=lambda origin: (refusals[origin], origin in resting))
+        return origin, refusals[origin]
 
     def next(
         self,
@@ -116,13 +110,16 @@ class Origins(Locked):
         resting = self._rests(now)
         order = self._from(self.listed.index(after) + 1)
         order.sort(key=lambda origin: origin in tried)  # a stable sort: in turn, untried ones first
-        delays = []
-        for origin in order:
-            least = again if origin in tried else fresh
-            rest = resting.get(origin, now) - now
-            delays.append(max(least, rest, refused_for(origin, now)))
-        soonest = min(delays)
-        return order[delays.index(soonest)], soonest
+        delays = {
+            origin: max(
+                again if origin in tried else fresh,
+                resting.get(origin, now) - now,
+                refused_for(origin, now),
+            )
+            for origin in order
+        }
+        soonest = min(order, key=delays.__getitem__)
+        return soonest, delays[soonest]
 
     def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
         """Note that an origin asked for a pause.
@@ -136,13 +133,11 @@ class Origins(Locked):
 
     def _rests(self, now: float) -> dict[str, float]:
         """Return the origins that rest; forget the others."""
-        if not self._resting:
-            return {}
-        with self._lock:
-            resting = self._resting.items()
-            self._resting = dict(one for one in resting if one[1] > now)
-            self.quiet = not self._resting and self.choose == "first"
-            return self._resting.copy()
+        if self._resting:
+            with self._lock:
+                self._resting = dict(one for one in self._resting.items() if one[1] > now)
+                self.quiet = not self._resting and self.choose == "first"
+        return self._resting.copy()
 
     def _from(self, place: int) -> list[str]:
         place %= len(self.listed)
@@ -150,10 +145,6 @@ class Origins(Locked):
 
     def __repr__(self) -> str:
         return f"<Origins {', '.join(self.listed)}, {self.choose}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process knows no origin that rests.
-        return rebuilt, (Origins, {"origins": self.listed, "choose": self.choose})
 
 
 def check(value: object) -> Origins:
@@ -187,11 +178,9 @@ class OriginsLimit(Limit):
         """Fail over to the next origin: at once, if nothing was sent and it was not tried yet."""
         if not self.can_fail_over(call):
             return plan
-        before, asked = call.origin, failure.hint.delay
-        if asked is not None:
-            if not asked:  # a server that says "now" rests for the random share
-                asked = with_spread(0.0, call.random() * call.policy.hint_spread, latest)
-            self._rest(call, before, plan.delay if failure.hint.delay else asked, now)
+        before = call.origin
+        if failure.hint.delay:
+            self._rest(call, before, plan.delay, now)
         call.notes[self] = (*call.notes.get(self, ()), before)
         again = plan.backoff
         fresh = 0.0 if failure.phase is Phase.UNSENT else again
@@ -206,7 +195,7 @@ class OriginsLimit(Limit):
 
     def can_fail_over(self, call: Call) -> bool:
         """May another origin stand in for the call's? None has the rest of a body of another."""
-        return not (call.rest and call.rest.is_pinned) and self.origins.covers(call.origin)
+        return not (call.rest and call.rest.is_pinned) and call.origin in self.origins.listed
 
     def fail_over(self, call: Call, now: float) -> float:
         """Choose another origin; return seconds until an attempt may be sent there."""
@@ -219,7 +208,7 @@ class OriginsLimit(Limit):
         return self.origins.next(call.origin, tried, now, closed, fresh=fresh, again=again)
 
     def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
-        if self.origins.covers(origin):
+        if origin in self.origins.listed:
             self.origins.rest(origin, seconds, now, longest_wait=call.policy.max_retry_after)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from .checks import shown
+import re
+
 from .request import origin_of
 
-_HOST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+# No patterns, no zones of IPv6 (RFC 6874), and names in other scripts as ``xn--``.
+ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[\w.~-]+|\[(?P<ipv6>[0-9a-f:.]+)\])(:0*(?P<port>\d{1,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 def origin_from(given: str) -> str:
@@ -15,45 +20,22 @@ def origin_from(given: str) -> str:
         ValueError: It is no origin; the message does not repeat it, since a URL may hold a password
             or a token.
     """
-    scheme, _, authority = given.partition("://")
-    scheme = scheme.lower()
-    if authority.startswith("["):
-        host, bracket, port = authority.partition("]")
-        host += bracket
-        is_host = bool(bracket) and _is_ipv6(host[1:-1])
-    else:
-        host, colon, port = authority.partition(":")
-        port = colon + port
-        is_host = bool(host) and _HOST.issuperset(host)
-
-    digits = port[1:].lstrip("0")
-    if scheme not in {"http", "https"}:
-        fault = "another scheme, or none"
-    elif "@" in authority:
-        fault = "a user name"
-    elif any(mark in authority for mark in "/?#"):
-        fault = "a path, a query or a fragment (a last slash, too)"
-    elif not is_host:
-        fault = f"{shown(host)} for a host (no patterns; IPv6 in brackets; other scripts as xn--)"
-    elif not port:
-        return origin_of(scheme, host, None)
-    elif port[0] == ":" and digits.isascii() and digits.isdigit() and int(digits[:6]) <= 65535:
-        return origin_of(scheme, host, int(digits))
-    else:
-        fault = "something after the host that is no port (: and 1 to 65535)"
-    raise ValueError(
-        f"origins must be http or https, a host and perhaps a port, got one with {fault};"
-        ' write "https://api.example.com" or "http://localhost:8080"'
-    )
+    found = ORIGIN.fullmatch(given)
+    port = int((found and found["port"]) or 1)
+    if found is None or not 0 < port < 65_536 or not is_ipv6(found["ipv6"] or "::"):
+        raise ValueError(
+            "origins must be http or https, a host and perhaps a port, got one with something else,"
+            ' such as a path (a last slash, too); write "https://api.example.com" or'
+            ' "http://localhost:8080"'
+        )
+    return origin_of(found["scheme"].lower(), found["host"], port if found["port"] else None)
 
 
-def _is_ipv6(host: str) -> bool:
-    if "%" in host:  # a zone (RFC 6874) names an interface of this machine, not an origin
-        return False
+def is_ipv6(text: str) -> bool:
     from ipaddress import IPv6Address  # only here: importing it takes 2 ms
 
     try:
-        IPv6Address(host)
+        IPv6Address(text)
     except ValueError:
         return False
     return True
