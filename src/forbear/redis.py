@@ -158,7 +158,7 @@ class RedisBudget(Locked):
     fallback: RetryBudget | None = None
     connect_timeout: float = 0.05
     command_timeout: float = 0.05
-    random: Callable[[], float] = system_random
+    random: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -171,6 +171,7 @@ class RedisBudget(Locked):
         if not isinstance(local, RetryBudget):
             raise TypeError(f"fallback must be a RetryBudget, got {shown(local)}")
         self.fallback = self._local = local
+        self._random = self.random or system_random
         self._of_parents: list[object] = []
         self._begin()
         super().__init__()
@@ -333,9 +334,9 @@ class RedisBudget(Locked):
                 lease.tokens += lent - repaid
                 lease.low = lent / 2
                 lease.number, lease.size = number, max(0, lent - owed)
-                lease.until = now + LEASE_SECONDS * (1 - 0.2 * self.random())
+                lease.until = now + LEASE_SECONDS * (1 - 0.2 * self._random())
             else:
-                lease.refused_until = now + REFUSED_SECONDS * (1 + self.random())
+                lease.refused_until = now + REFUSED_SECONDS * (1 + self._random())
         self._local.refund(scope, repaid)
         if was_lost:
             self._log(logging.INFO, "shared_budget_back", "Redis is back")
@@ -346,7 +347,7 @@ class RedisBudget(Locked):
             was_lost, self.is_lost = self.is_lost, True
             self._errors += 1
             self._losses += 1
-            pause = LOST_SECONDS * (0.5 + self.random()) * 2 ** min(self._losses - 1, 3)
+            pause = LOST_SECONDS * (0.5 + self._random()) * 2 ** min(self._losses - 1, 3)
             self._ask_at = now + pause
             self._leases.clear()  # they return by themselves, and their calls now count here
         if not was_lost:

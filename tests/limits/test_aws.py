@@ -168,7 +168,9 @@ def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of):
     twin = twin_of(strategy)
     assert (twin.max_attempts, twin.bucket.tokens, strategy.bucket.tokens) == (7, 30, 2)
     assert refreshed(twin, RESET, answer(429))[1] == [3.0, 1.0]
-    assert 0.0 <= refreshed(twin_of(AwsStandard()), RESET)[1][0] <= 0.05
+    twins = [twin_of(AwsStandard()) for _ in "ab"]
+    waits = [refreshed(twin, RESET)[1][0] for twin in twins]
+    assert 0.0 <= min(waits) < max(waits) <= 0.05  # not in step
 
 
 def test_repr_is_one_line_of_state():

@@ -136,7 +136,7 @@ class AwsStandard:
     bucket: TokenBucket = field(default_factory=TokenBucket)
     backoff: Backoff = BACKOFF
     throttle_backoff: Backoff = THROTTLE_BACKOFF
-    random: Callable[[], float] = system_random
+    random: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         check_positive_int("max_attempts", self.max_attempts, "; 1 sends once and never retries")
@@ -144,6 +144,8 @@ class AwsStandard:
             raise TypeError(f"bucket must be a TokenBucket, got {shown(self.bucket)}")
         check_backoff("backoff", self.backoff)
         check_backoff("throttle_backoff", self.throttle_backoff)
+        # Not in place of the field: copies of the system's generator would draw the same numbers.
+        self._random = self.random or system_random
 
     @property
     def quiet(self) -> bool:
@@ -160,7 +162,7 @@ class AwsStandard:
         if token.attempts >= self.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         schedule = self.throttle_backoff if failure.is_throttle else self.backoff
-        delay = schedule.delay(token.attempts, bought.last_backoff, self.random)
+        delay = schedule.delay(token.attempts, bought.last_backoff, self._random)
         bought.last_backoff = delay
         source, asked = "backoff", failure.hint.delay
         if asked is not None and asked >= delay:

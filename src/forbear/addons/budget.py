@@ -52,8 +52,8 @@ class RetryBudget(Locked):
             request.url``: requests with the same text share a bucket. The function is called at
             most once per call, from any thread, but not for calls that succeed at once while all
             buckets are full. If it raises or returns no text, the call is on its origin's bucket,
-            which is logged once. The text is never shown. The 1,024 buckets used last are kept.
-            A budget pickles if its function does: a lambda does not.
+            which is logged once. The text is never shown. At most 1,024 buckets are kept. A budget
+            pickles if its function does: a lambda does not.
 
     Raises:
         ValueError: A number is out of its range.

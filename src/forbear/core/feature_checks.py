@@ -21,7 +21,7 @@ def begins_anew(cls: type[T]) -> type[T]:
     """Make a dataclass of an option's class, of which a copy in another process begins anew."""
 
     def reduced(self: Any) -> tuple[object, ...]:
-        return rebuilt, (cls, {one.name: getattr(self, one.name) for one in fields(self)})
+        return rebuilt, (type(self), {one.name: getattr(self, one.name) for one in fields(self)})
 
     made: Any = dataclass(eq=False, repr=False)(cls)  # a type checker lets no method be set
     made.__init__, made.__reduce__ = suggesting(made.__init__), reduced
