@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Coroutine
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from ..engine.errors import DeadlineCut
 from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, WHOLE, note_prefetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ..core.call import Call
     from ..core.headers.fields import Line
@@ -202,39 +203,39 @@ def inflated(body: bytes) -> bytes:
     import zlib
 
     for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # with a head, or without
-        found, left = b"", body
-        try:
-            while left and len(found) <= MOST_BYTES:  # gzip may have several members
-                member = zlib.decompressobj(window)
-                found += member.decompress(left, MOST_BYTES + 1 - len(found))
-                left = member.unused_data
-            return found
-        except zlib.error:
-            if found:
-                return found
+        with suppress(zlib.error):
+            return members_of(partial(zlib.decompressobj, window), body)
     return body
 
 
 def undone(coding: str, body: bytes) -> bytes:
     """Undo brotli or zstandard, as ``inflated``, with what the client library has loaded."""
-    most = MOST_BYTES + 1
+    loaded = sys.modules.get
     try:
         if coding == "br":
-            loaded = sys.modules.get("brotli") or sys.modules.get("brotlicffi")
+            brotli = loaded("brotli") or loaded("brotlicffi")
             # Before 1.2 the parameter is missing: a TypeError.
-            return body if loaded is None else loaded.Decompressor().process(body, most)
-        for name in ("zstandard", "compression.zstd", "backports.zstd"):
-            loaded = sys.modules.get(name)
-            if name == "zstandard" and loaded is not None:
-                reader = loaded.ZstdDecompressor().stream_reader(body, read_across_frames=True)
-                return reader.read(most)  # type: ignore[no-any-return]
-            if loaded is not None:
-                found = b""
-                while body and len(found) < most:  # it may have several frames
-                    frame = loaded.ZstdDecompressor()
-                    found += frame.decompress(body, most - len(found))
-                    body = frame.unused_data
-                return found
+            return brotli.Decompressor().process(body, MOST_BYTES + 1) if brotli else body
+        if zstandard := loaded("zstandard"):
+            reader = zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True)
+            return reader.read(MOST_BYTES + 1)  # type: ignore[no-any-return]
+        if zstd := loaded("compression.zstd") or loaded("backports.zstd"):
+            return members_of(zstd.ZstdDecompressor, body)
     except Exception as error:
         raise BodyNotShown(f"{coding} cannot be undone within bounds") from error
     return body  # no decoder is loaded, so the client library cannot decode it either
+
+
+def members_of(decompressor: Callable[[], Any], body: bytes) -> bytes:
+    """Undo a coding of several members, or frames, up to what is no such thing."""
+    found = b""
+    while body and len(found) <= MOST_BYTES:
+        member = decompressor()
+        try:
+            found += member.decompress(body, MOST_BYTES + 1 - len(found))
+        except Exception:
+            if not found:
+                raise
+            break
+        body = member.unused_data
+    return found

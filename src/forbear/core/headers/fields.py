@@ -11,6 +11,8 @@ members) and §6.6.1 (Date); RFC 9111 §5.1, §4.2.3 and §1.2.2 (Age).
 
 from __future__ import annotations
 
+from functools import cached_property
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -103,22 +105,20 @@ class Clock:
     function that returns them, where there is no single good Date.
     """
 
-    __slots__ = ("_lines", "_now", "_times")
-
     def __init__(self, lines: Sequence[Line], now: float | Callable[[], float]) -> None:
         self._lines = lines
         self._now = now
-        self._times: tuple[float, float] | None = None
 
     def utc(self) -> float:
         """Unix seconds on the clock that the server's absolute times refer to."""
-        return (self._times or self._read())[0]
+        return self._times[0]
 
     def age(self) -> float:
         """Seconds the response has been in caches; 0 if it does not say, or not validly."""
-        return (self._times or self._read())[1]
+        return self._times[1]
 
-    def _read(self) -> tuple[float, float]:
+    @cached_property
+    def _times(self) -> tuple[float, float]:
         fields = collect(self._lines, _CLOCK_FIELDS)
         age = _age(", ".join(fields.get("age", ())))
         now = self._now() if callable(self._now) else self._now
@@ -130,8 +130,7 @@ class Clock:
             sent_at = parse_http_date(dates.pop(), now=utc)
             if sent_at is not None:
                 utc = min(_LAST, sent_at + age)
-        self._times = utc, age
-        return self._times
+        return utc, age
 
 
 def _age(text: str) -> float:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..checks import shown
 from ..feature_checks import texts
 from ..outcome import NO_HINT, Hint
-from .fields import FOREVER, OWS, is_digits, number
+from .fields import FOREVER, is_digits, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 NO = Hint(None, False, None)
 
 
-def vendor_hint(
-    vendors: Iterable[str], status: int, content_type: str | None, body: bytes
-) -> Hint | None:
+def vendor_hint(vendors: Iterable[str], status: int, media: str, body: bytes) -> Hint | None:
     """Return what the body of a response says about when, and whether, to retry.
 
     None if the body is not JSON, is malformed, or says nothing that one of these vendors has
@@ -39,10 +37,11 @@ def vendor_hint(
         vendors: Names in ``VENDORS_WITH_BODY_HINTS``, as ``RetryPolicy.vendors`` holds them. The
             first that understands the body is obeyed.
         status: The status code; below 400 no body is read.
-        content_type: The Content-Type of the response.
+        media: The media type of the response.
         body: The whole body, without content coding.
     """
-    if status < 400 or not is_json(content_type):
+    is_json = media == "application/json" or media.endswith("+json")
+    if status < 400 or not is_json:
         return None
     error = error_in(body)
     if error is not None:
@@ -51,11 +50,6 @@ def vendor_hint(
             if read is not None and (hint := read(error)) is not None:
                 return hint
     return None
-
-
-def is_json(content_type: str | None) -> bool:
-    kind = (content_type or "").partition(";")[0].strip(OWS).lower()
-    return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
 
 
 def error_in(body: bytes) -> dict[str, object] | None:
