@@ -14,8 +14,6 @@ from functools import partial
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..limits import Locked
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -94,7 +92,7 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
-class Waiter(Locked):
+class Waiter:
     """Waits on a clock until the time is over or ``close`` is called. Thread-safe.
 
     How, a thread or a task knows: threads.py, tasks.py. ``close`` ends the waits of calls that had
@@ -109,7 +107,7 @@ class Waiter(Locked):
         self._asleep: dict[object, object] = {}  # what wakes each wait, and where it is
 
     def after_fork(self) -> None:
-        super().after_fork()
+        super().after_fork()  # type: ignore[misc]
         self._asleep = {}  # those of the parent do not exist in a forked child
 
     async def sleep(

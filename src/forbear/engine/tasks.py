@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..limits import Locked
 from .clock import SYSTEM_CLOCK, Waiter
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .clock import Clock, Queued
 
 
-class Tasks(Waiter):
+class Tasks(Waiter, Locked):
     """Waits of tasks, of any loop and thread."""
 
     async def _wait(self, seconds: float, since: float, queued: Queued | None) -> None:

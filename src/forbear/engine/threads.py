@@ -6,13 +6,14 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..limits import Locked
 from .clock import SLICE, SYSTEM_CLOCK, Waiter
 
 if TYPE_CHECKING:
     from .clock import Clock, Queued
 
 
-class Threads(Waiter):
+class Threads(Waiter, Locked):
     """Waits of threads. Its coroutines never suspend."""
 
     async def _wait(self, seconds: float, since: float, queued: Queued | None) -> None:

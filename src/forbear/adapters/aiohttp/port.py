@@ -183,13 +183,15 @@ class AiohttpPort:
         content, length = response.content, response.content_length
         if content.is_eof():
             return WHOLE
-        if policy is OFF or response.status in policy.statuses:
-            return None
-        if length is None or response.content_type.startswith(ENDLESS):
-            return None
-        # aiohttp stops reading where its buffer is full: of an encoded body nobody knows when.
-        room = min(self.settings.prefetch, content.get_read_buffer_limits()[1])
-        if length > room or "Content-Encoding" in response.headers:
+        if (
+            policy is OFF
+            or response.status in policy.statuses
+            or response.content_type.startswith(ENDLESS)
+            or length is None
+            # aiohttp stops reading where its buffer is full: of an encoded body nobody knows when.
+            or length > min(self.settings.prefetch, content.get_read_buffer_limits()[1])
+            or "Content-Encoding" in response.headers
+        ):
             return None
         try:
             broken = content.exception()  # else it would be waited for
