@@ -15,7 +15,7 @@ A value that cannot be read is as if it were absent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 from typing import Generic, TypeVar
 
@@ -131,39 +131,33 @@ STOP = "x-should-retry"
 REPEATED = frozenset({408, 409, 425, 429})
 
 
+@dataclass(eq=False)
 class Middleware(Generic[App]):
     """The part of both RetryContextMiddleware: reads requests, says which responses are marked."""
 
-    @suggesting
-    def __init__(
-        self,
-        app: App,
-        *,
-        deadline: float | None = None,
-        margin: float = MARGIN,
-        announce_deadline: bool = False,
-        stop_outer_retries: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
-        if not callable(app):
-            raise TypeError(f"RetryContextMiddleware goes around an application, got {shown(app)}")
-        check_duration("deadline", deadline, none="no deadline of its own")
-        check_duration("margin", margin)
-        check_bool("announce_deadline", announce_deadline)
-        check_bool("stop_outer_retries", stop_outer_retries)
-        self.app: App = app
-        self._deadline = inf if deadline is None else deadline
-        self._margin = margin
-        self._announce_deadline = announce_deadline
-        self._stop_outer_retries = stop_outer_retries
-        self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
+    app: App
+    _: KW_ONLY
+    deadline: float | None = None
+    margin: float = MARGIN
+    announce_deadline: bool = False
+    stop_outer_retries: bool = True
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        if not callable(self.app):
+            app = shown(self.app)
+            raise TypeError(f"RetryContextMiddleware goes around an application, got {app}")
+        check_duration("deadline", self.deadline, none="no deadline of its own")
+        check_duration("margin", self.margin)
+        check_bool("announce_deadline", self.announce_deadline)
+        check_bool("stop_outer_retries", self.stop_outer_retries)
 
     def incoming(self, lines: list[tuple[bytes, bytes]] | list[tuple[str, str]]) -> Incoming:
         """Read the retry count and the deadline in the headers of a request."""
-        left, own, clock = seconds_for(lines), self._deadline, self._clock
-        left -= min(self._margin, left / 2)
-        ends_at, retries = clock.monotonic() + min(left, own), retries_above(lines)
-        return Incoming(retries, ends_at, clock, self._announce_deadline, own <= left)
+        left, own = seconds_for(lines), inf if self.deadline is None else self.deadline
+        left -= min(self.margin, left / 2)
+        ends_at, retries = self.clock.monotonic() + min(left, own), retries_above(lines)
+        return Incoming(retries, ends_at, self.clock, self.announce_deadline, own <= left)
 
     def marked(
         self, incoming: Incoming, status: int, lines: list[tuple[T, T]], name: T, value: T
@@ -173,9 +167,12 @@ class Middleware(Generic[App]):
         Not if it has a mark of its own.
         """
         is_failed = status >= 500 or status in REPEATED
-        if not (is_failed and incoming.gave_up and self._stop_outer_retries):
+        if not (is_failed and incoming.gave_up and self.stop_outer_retries):
             return lines
         return lines if any(one.lower() == name for one, _ in lines) else [*lines, (name, value)]
+
+
+Middleware.__init__ = suggesting(Middleware.__init__)  # type: ignore[method-assign]
 
 
 def seconds_for(lines: Iterable[Line]) -> float:
