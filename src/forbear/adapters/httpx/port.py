@@ -11,7 +11,7 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SETTING
+from ...core.call import SENT, SETTING
 from ...core.headers.fields import media_type
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
 from ...core.request import known_origin
@@ -21,7 +21,7 @@ from ...engine.errors import EARLY
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
 from .errors import chain, classify, own_error
-from .reading import LENGTH, LiveBody, Replaced, Shown
+from .reading import LiveBody, Replaced, Shown, parser_of
 from .request import BODY, HOP, HttpxRequest
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 
 STREAMS = "SyncByteStream", "AsyncByteStream"
+LENGTH = b"content-length"
+EMPTY = -1  # no number of bytes
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
 
 
@@ -209,6 +211,23 @@ class HttpxPort:
         if ending is WHOLE:
             self.with_body(response, pieces)
         return ending
+
+    def has_arrived(self, response: Response) -> bool:
+        """Has all of a good body come with its head? Then it cannot break, and stays where it is.
+
+        Every call that succeeds at once asks this. A server declares the length in the same line of
+        each head, so only that is read.
+        """
+        try:
+            _, name, value = response.headers._list[self.length_line]
+            unread = parser_of(response.stream)._receive_buffer._data  # its public view is a copy
+            # An empty body may be a stream of events that ended too early.
+            if name == LENGTH and len(unread) == (int(value) or EMPTY):
+                response.extensions[SETTING] = SENT
+                return True
+        except (AttributeError, IndexError, ValueError):
+            pass
+        return False
 
     def length_of(self, response: Response) -> int:
         """The length that the head declares; if it declares none, more than is ever prefetched.

@@ -14,7 +14,6 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.call import SENT, SETTING
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import EARLY, DeadlineCut
 from ...engine.loop import drive
@@ -33,26 +32,6 @@ if TYPE_CHECKING:
     from ...engine.reading import Source
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
-LENGTH = b"content-length"
-EMPTY = -1  # no number of bytes
-
-
-def has_arrived(response: Response, line: int) -> bool:
-    """Has all of a good body come with its head? Then it cannot break, and it stays where it is.
-
-    Every call that succeeds at once asks this. A server declares the length in the same ``line`` of
-    each head, so only that is read.
-    """
-    try:
-        _, name, value = response.headers._list[line]
-        unread = parser_of(response.stream)._receive_buffer._data  # its public view is a copy
-        # An empty body may be a stream of events that ended too early.
-        if name == LENGTH and len(unread) == (int(value) or EMPTY):
-            response.extensions[SETTING] = SENT
-            return True
-    except (AttributeError, IndexError, ValueError):
-        pass
-    return False
 
 
 def parser_of(stream: Any) -> Any:

@@ -17,7 +17,6 @@ from ...engine.first import go_on, let_go
 from ...engine.loop import drive, drive_call, run
 from ...engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .port import HttpxPort, Library
-from .reading import has_arrived
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -128,11 +127,7 @@ class SyncRetrying:
                 )
                 if (
                     response.status_code < 300
-                    and (
-                        has_arrived(response, port.length_line)
-                        if port.prefetches
-                        else outgoing is None
-                    )
+                    and ((not port.prefetches and outgoing is None) or port.has_arrived(response))
                     and port.is_plain
                     and port.shared.quiet
                 ):
@@ -195,11 +190,7 @@ class AsyncRetrying:
                     )
                 if (
                     response.status_code < 300
-                    and (
-                        has_arrived(response, port.length_line)
-                        if port.prefetches
-                        else outgoing is None
-                    )
+                    and ((not port.prefetches and outgoing is None) or port.has_arrived(response))
                     and port.is_plain
                     and port.shared.quiet
                 ):
