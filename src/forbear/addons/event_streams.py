@@ -57,24 +57,17 @@ class EventStreams:
     max_event_bytes: int = 65_536
 
     def __post_init__(self) -> None:
-        check_duration(
-            "first_event_timeout",
-            self.first_event_timeout,
-            none="the client's read timeout",
-            zero=False,
-        )
+        timeout = self.first_event_timeout
+        check_duration("first_event_timeout", timeout, none="the client's read timeout", zero=False)
         check_bool("resume", self.resume)
         check_positive_int("max_event_bytes", self.max_event_bytes, "; 65536 is usual")
 
 
 def check(value: object) -> EventStreams:
     """Check the option ``event_streams``."""
+    usual = "EventStreams()"
     return check_is(
-        "event_streams",
-        value,
-        EventStreams,
-        "EventStreams(), or None for the default",
-        "EventStreams()",
+        "event_streams", value, EventStreams, f"{usual}, or None for the default", usual
     )
 
 
