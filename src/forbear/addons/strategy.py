@@ -192,8 +192,8 @@ class StrategyLimit(Limit):
         token = call.notes.get(self) or self._acquire(call, now)
         token.attempts = call.attempts
         token = self.strategy.refresh_token(token, failure, now, latest=latest)
-        call.notes[self] = token
         delay, named = a_delay(token), failure.hint.delay
+        call.notes[self] = token
         if named is None or delay >= named:
             return Plan(delay, token.source, named or 0.0)
         return Plan(named, failure.hint.source or token.source, named)
