@@ -14,12 +14,13 @@ cost what the quota lost between two responses for each call of this process.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import KW_ONLY
 from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
-from ..core.checks import check_number, rebuilt, shown, suggesting
-from ..core.feature_checks import check_is, check_scope
+from ..core.checks import check_number, shown
+from ..core.feature_checks import begins_anew, check_is, check_scope
 from ..limits import Locked
 from ..limits.scopes import delay_by, key_of
 
@@ -162,6 +163,7 @@ class Quotas:
         return max(0.0, min(due, again, turn.until - now))
 
 
+@begins_anew
 class Pacing(Locked):
     """Spreads calls over what is left of a server's quota. Thread-safe; may serve many transports.
 
@@ -187,14 +189,15 @@ class Pacing(Locked):
 
     quiet = False  # each attempt has to ask
 
-    @suggesting
-    def __init__(self, *, reserve: float = 0.1, scope: CallerScope = "credential") -> None:
-        check_number("reserve", reserve)
-        if not 0 <= reserve <= 1:
-            raise ValueError(f"reserve must be from 0 to 1, got {shown(reserve)}")
-        check_scope(scope, "credential", "origin")
-        self.reserve = reserve
-        self.scope: CallerScope = scope
+    _: KW_ONLY
+    reserve: float = 0.1
+    scope: CallerScope = "credential"
+
+    def __post_init__(self) -> None:
+        check_number("reserve", self.reserve)
+        if not 0 <= self.reserve <= 1:
+            raise ValueError(f"reserve must be from 0 to 1, got {shown(self.reserve)}")
+        check_scope(self.scope, "credential", "origin")
         self._scopes: OrderedDict[Hashable, Quotas] = OrderedDict()
         super().__init__()
 
@@ -230,26 +233,20 @@ class Pacing(Locked):
     def learn(self, key: Hashable, seen: Iterable[Quota], sent_at: float, now: float) -> None:
         """Note the quotas that a response has shown."""
         with self._lock:
-            scopes = self._scopes
-            scope = scopes.get(key)
+            scope = self._scopes.get(key)
             if scope is None:
-                if len(scopes) >= MOST_SCOPES:
-                    scopes.popitem(last=False)
-                scope = scopes[key] = Quotas()
-            scopes.move_to_end(key)
+                if len(self._scopes) >= MOST_SCOPES:
+                    self._scopes.popitem(last=False)
+                scope = self._scopes[key] = Quotas()
+            self._scopes.move_to_end(key)
             scope.update(seen, sent_at, now)
 
     def waiting(self) -> int:
         """Calls that are paced now."""
-        with self._lock:
-            return sum(len(scope.waiting) for scope in self._scopes.values())
+        return sum(len(scope.waiting) for scope in list(self._scopes.values()))
 
     def __repr__(self) -> str:
         return f"<Pacing {self.waiting()} waiting>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A copy in another process begins to learn anew.
-        return rebuilt, (Pacing, {"reserve": self.reserve, "scope": self.scope})
 
 
 def check(value: object) -> Pacing:
@@ -291,10 +288,9 @@ class PacingLimit(Limit):
             self.pacing.learn(key_of(call, self.pacing.scope), quotas, call.sent_at, now)
 
     def leave(self, call: Call, now: float) -> None:
-        turn = call.notes.get(self)
+        turn = call.notes.pop(self, None)
         if turn is not None:
             self.pacing.end(turn)
-            del call.notes[self]
             call.notes.pop(IN_QUEUE, None)
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
