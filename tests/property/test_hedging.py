@@ -81,7 +81,7 @@ async def check(steps, max_attempts):
             for race in alarms.pending:
                 if race.at < inf:
                     race.at = transport.port.clock.monotonic()
-            alarms.ring_due()
+            alarms.ring_due(alarms.rings_at)
         elif kind == "cancel":
             cancelled = task.cancel() or cancelled
         elif n in inner.ends and not inner.ends[n].done():

@@ -24,7 +24,7 @@ SLICE = 0.25 if os.name == "nt" else LONGEST
 STEP = 0.01
 
 
-# Seconds behind the deadline at which an asynchronous attempt or body is cut (alarms.py).
+# Seconds behind the deadline at which an asynchronous attempt or body is cut (tasks.py).
 BACKSTOP = 0.03
 
 
