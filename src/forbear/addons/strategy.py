@@ -220,10 +220,10 @@ class StrategyLimit(Limit):
 
 
 def limits(strategy: Any, random: Callable[[], float]) -> list[Limit]:
-    """Return a limit that asks the strategy, or copies of those that a StandardStrategy shares."""
+    """Return a limit that asks the strategy, or copies of those of a StandardStrategy."""
     shared = getattr(strategy, "limits", None)
     if isinstance(shared, Limits):
-        return [copy(one) for one in (strategy, *shared.listed)]
+        return [strategy, *map(copy, shared.listed)]
     return [StrategyLimit(strategy)]
 
 
