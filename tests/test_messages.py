@@ -20,7 +20,7 @@ from forbear.engine import settings
 from forbear.redis import RedisBudget
 from forbear.strategies import AwsStandard, StandardStrategy, TokenBucket
 from forbear.telemetry import otel, prometheus
-from forbear.testing import FakeClock, ScriptedTransport, answer
+from forbear.testing import FakeClock, answer
 
 INF, NAN = float("inf"), float("nan")
 AB = ["https://a", "https://b"]
@@ -250,11 +250,6 @@ ANSWER = [  # of the test kit
     ({"step": "nonsense"}, ValueError, "unknown step"),
 ]
 
-SCRIPT = [
-    (([],), ValueError, "a script needs at least one step, such as 200"),
-    ((["timeout"],), ValueError, "unknown step 'timeout'; errors are connect_error, con"),
-]
-
 
 class Forgetful:
     """A strategy without ``quiet``."""
@@ -422,8 +417,6 @@ TABLE = [
     (prometheus.Metrics, each("metrics_host", TypeError, BOOLEAN, "no")),
     (otel.Metrics, each("metrics_host", TypeError, BOOLEAN, "no")),
     (answer, ANSWER),
-    (ScriptedTransport, SCRIPT),
-    (forbear.testing.ScriptedAdapter, SCRIPT),
     (forbear.testing.record().assert_no_events, [(("retry_sheduled",), ValueError,
         "there is no event 'retry_sheduled'; they are")]),
     (FakeClock().advance, [((-1,), ValueError,

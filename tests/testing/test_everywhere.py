@@ -106,7 +106,7 @@ def test_a_held_call_is_given_up_at_once_and_counts_as_held():
     assert (found.reason, len(found.attempts)) == ("origin-unhealthy", 4)
 
 
-@pytest.mark.parametrize("clock", [FakeClock(), SKIPPING], ids=repr)
+@pytest.mark.parametrize("clock", [FakeClock(), SKIPPING], ids=["fake", "skipping"])
 def test_tasks_over_a_short_outage_all_succeed(clock):
     """20 at once, and as many answers of 503, as in production: within 10 s of patience."""
     statuses = []

@@ -58,8 +58,7 @@ class Metrics(Counting):
         self, registry: CollectorRegistry | None = None, *, metrics_host: bool = True
     ) -> None:
         super().__init__(metrics_host=metrics_host)
-        if registry is None:
-            registry = prometheus_client.REGISTRY
+        registry = registry or prometheus_client.REGISTRY
         self._families: dict[str, Counter | Histogram] = {}
         for name, metric in METRICS.items():
             named = metric.prometheus_name, metric.text, self.labels[name]

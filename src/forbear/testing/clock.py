@@ -157,9 +157,6 @@ class SkippingClock:
             time.sleep(left)
             await checkpoint()
 
-    def __repr__(self) -> str:
-        return "<SkippingClock>"
-
 
 SKIPPED: ContextVar[float] = ContextVar("forbear_skipped", default=0.0)  # seconds
 SKIPPING = SkippingClock()
