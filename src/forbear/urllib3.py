@@ -97,16 +97,12 @@ class RetryingPool(Pool):
         named["retries"] = redirects
         source = self, method, url, body, headers, preload, named
         setting = False if redirects.total is False else None
-        return port.fetch(source, body, not preload, RetryingPool.send_plainly, setting)
+        return port.fetch(source, body, not preload, RetryingPool.send_once, setting)
 
-    def send_plainly(
+    def send_once(
         self, method: str, url: str, body: Any, headers: Any, preload: bool, named: dict[str, Any]
     ) -> Any:
         return super().urlopen(method, url, body, headers, **named)
-
-    def send_once(self, *arguments: Any, **named: Any) -> urllib3.HTTPResponse:
-        """Send once, as urllib3 does."""
-        return super().urlopen(*arguments, **named)  # type: ignore[return-value]
 
 
 class RetryPoolManager(urllib3.PoolManager):

@@ -77,7 +77,7 @@ class Live:
         left, is_ready = self.ends_at - SYSTEM_CLOCK.true_monotonic(), self._is_ready
         self._is_ready = False
         if left <= 0 and not is_ready:
-            self._end()  # as urllib3 does where its own read times out
+            drive(self.close())  # as urllib3 does where its own read times out
             raise read_timeout() if self.late is None else self.late()
         sock.settimeout(least(own, max(left, LEAST)))
         return own
@@ -109,9 +109,6 @@ class Live:
         return self._is_ready
 
     async def close(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
         self.raw.close()
         self.raw.release_conn()
 

@@ -113,7 +113,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         if limits.guard is not None:  # it seeks a file back by itself
             changed["body_pos"] = None
         parts = request.method, request.url, request.body, request.headers
-        return request.pool.send_once(*parts, **{**request.named, **changed})  # type: ignore[no-any-return]
+        return request.pool.send_once(*parts, request.preload, {**request.named, **changed})  # type: ignore[no-any-return]
 
     def load(self, request: Any, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released.

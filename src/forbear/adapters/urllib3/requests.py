@@ -81,13 +81,13 @@ class RequestsPort(Urllib3Port[requests.Response]):
             renew_cookies(self, call, before, after)
 
     def load(self, request: object, response: requests.Response) -> None:
-        if response.is_redirect:  # which the session follows, whatever is wrong with its body
-            return
         try:
             _ = response.content
-        except BaseException:
+        except BaseException as error:
             response.close()
-            raise
+            # A session follows a redirect whose body cannot be read.
+            if not (response.is_redirect and isinstance(error, requests.RequestException)):
+                raise
 
     def timeout_of(self, view: Urllib3Request) -> Timeouts:
         return view.arguments[0]  # type: ignore[no-any-return]
