@@ -28,7 +28,6 @@ class Outgoing:
         reads_until: The end of a ``forbear.deadline``, which limits reading the response body too;
             infinite if there is none.
         timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
-        own_names: Names of the headers that this attempt alone carries.
     """
 
     request: Any
@@ -40,7 +39,6 @@ class Outgoing:
     hop: Hop | None = None
     reads_until: float = inf
     timeouts: Any = None
-    own_names: Sequence[str] = ()
 
 
 class Hop:

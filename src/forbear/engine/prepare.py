@@ -145,7 +145,6 @@ def add_own_lines(
             lines += sender.lines(outgoing.deadline_at - settings.clock.monotonic())
     written = {as_text(name).lower() for name in outgoing.pristine.headers}
     lines = [line for line in lines if line[0].lower() not in written]
-    outgoing.own_names = [name for name, _ in lines]
     outgoing.request = port.copied(outgoing.pristine, lines)
 
 
