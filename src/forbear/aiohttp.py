@@ -12,7 +12,7 @@ except ImportError:
 
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
-from .adapters.aiohttp.errors import classify
+from .adapters.aiohttp.errors import classify, repeats
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN
 from .core.call import SENDS
@@ -20,7 +20,7 @@ from .engine.calls import call_of
 from .engine.current import CURRENT
 from .engine.first import go_on, let_go
 from .engine.loop import run
-from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
+from .engine.settings import DEFAULT_POLICY, OFF, PREFETCH, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -126,11 +126,12 @@ class RetryMiddleware:
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
-        if not self._shared.quiet:
-            return await run(call_of(port, *facts), port)
         held: list[Any] = [None]
         response: Any
         try:
+            if not self._shared.quiet:
+                held[0] = call_of(port, *facts)
+                return await run(held[0], port)
             try:
                 sent = request if outgoing is None else outgoing.request
                 held[0] = response = await port.send_in_time(sent, handler, outgoing)
@@ -142,8 +143,11 @@ class RetryMiddleware:
                 held[0] = error
             response = None  # it would keep a failed one alive for as long as the call waits
             return await go_on(port, held, *facts)
-        except BaseException:
+        except BaseException as error:
             await let_go(port, held, *facts)
+            is_off = outgoing is not None and outgoing.policy is OFF
+            if repeats(error, request.method) and not is_off:
+                LAST_HOP.set((port, request._timer, error))
             raise
 
     def close(self) -> None:

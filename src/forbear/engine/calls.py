@@ -141,7 +141,6 @@ def note_at_sender(call: Call, reason: Reason) -> None:
 
 def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     """Attach the story, unless an inner forbear has attached its own."""
-    port.note_error(call, error)
     before = getattr(error, RECORD, None)
     if story_below(port, call, before) is None:
         from ..core.record import record_from  # a retried call that fails makes its record

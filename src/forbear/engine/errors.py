@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.call import BODY_HINT, CUT_BY_SENDER, FLAGGED, QUOTAS, RECORD, UNUSED_HINT, Story
 from ..core.decide import answered, is_failure
 from ..core.headers.hints import joined, why_unused
-from ..core.outcome import Failure, FailureKind, Hint, Judged, Phase, Reason
+from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Hint, Judged, Phase, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ SOCKET_FAILURES = {
 
 COOKIES = frozenset({"set-cookie", b"set-cookie"})
 LONGEST_CHAIN = 32  # causes and contexts of an error that are inspected; clients make four or five
+CHAIN = 16  # errors that are looked at, one inside the other
 EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 
 
@@ -147,8 +148,9 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     if isinstance(error, DeadlineCut):
         note_cut(port, call)
         return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
+    is_over = port.settings.clock.monotonic() >= call.deadline_at - EARLY
     guard = call.guard
-    if guard is not None and guard.error is not None and port.is_inside(error, guard.error):
+    if guard is not None and guard.error is not None and is_inside(error, guard.error):
         failure = Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
     else:
         failure = port.classify_exception(call, error)
@@ -160,11 +162,22 @@ def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
         failure = failure._replace(hint=hint)
     call.last_error = error
     nested = is_final(port, call, getattr(error, RECORD, None)) or sends_once(call)
-    if port.is_cut_by_deadline(call, failure):
+    if (
+        is_over and failure.kind in TIMEOUT_KINDS
+    ):  # of the library, which the deadline has shortened
         note_cut(port, call)
         return failure
     call.barred = Reason.NESTED_CALL if nested else None
     return failure
+
+
+def is_inside(error: BaseException | None, cause: BaseException) -> bool:
+    """Has the library made the error from this one?"""
+    for _ in range(CHAIN):
+        if error is None or error is cause:
+            break
+        error = error.__cause__ or error.__context__
+    return error is cause
 
 
 def note_cut(port: Classifier, call: Call) -> None:

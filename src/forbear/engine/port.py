@@ -95,18 +95,6 @@ class Classifier(Protocol):
         """Say what an exception of the library means."""
         ...
 
-    def is_inside(self, error: Exception, cause: BaseException) -> bool:
-        """Has the library made the error from this one?"""
-        ...
-
-    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        """Did the deadline end the attempt, through a timeout of the library?"""
-        ...
-
-    def note_error(self, call: Call, error: Exception) -> None:
-        """Note an error that ends a call, where the library would act on it."""
-        ...
-
 
 class CommonPort(Classifier, Protocol):
     """A port, as far as it makes the errors of its library. Nothing here does input or output."""

@@ -18,7 +18,7 @@ from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...engine.tasks import cut_after
 from .bodies import Live, Replaced, source_of
-from .errors import classify, idle_since, is_full, is_lost, repeats
+from .errors import classify, idle_since, is_full, is_lost
 from .request import LAST_HOP, PLAIN, AiohttpRequest
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class AiohttpPort:
             LAST_HOP.set(None)
             port, timer, left = last
             if port is self and timer is request._timer:
-                if isinstance(left, Exception):
+                if isinstance(left, BaseException):
                     raise left
                 hop = left
         body = None if type(request.body) in PLAIN else request.body
@@ -232,9 +232,6 @@ class AiohttpPort:
 
             renew_cookies(self, call, before, after, merges=True)
 
-    def is_inside(self, error: Exception, cause: BaseException) -> bool:
-        return error is cause or error.__cause__ is cause
-
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         failure = classify(error)
         request = call.request.original
@@ -243,9 +240,6 @@ class AiohttpPort:
         if type(error) is TimeoutError:
             call.deadline_at = self.clock.monotonic()  # ClientTimeout.total is over
         return failure
-
-    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        return False  # that is a DeadlineCut
 
     async def close_idle(self, call: Call) -> bool:
         """Close connections that were idle before the attempt was sent, and are still.
@@ -334,7 +328,9 @@ class AiohttpPort:
     def note_hop(self, call: Call, response: ClientResponse) -> None:
         setattr(response, SENDS, True)
         if 300 <= response.status < 400 and call.policy is not OFF:
-            self.leave_hop(call)
+            from ...engine.outgoing import Hop
+
+            LAST_HOP.set((self, call.request.original._timer, Hop(call)))
 
     def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
         outgoing: Outgoing | None = call.outgoing
@@ -359,12 +355,6 @@ class AiohttpPort:
 
         self.surround(None, response, bound)
 
-    def leave_hop(self, call: Call, error: Exception | None = None) -> None:
-        """Leave to the next hop what this one has used, or the error that ended the call."""
-        from ...engine.outgoing import Hop
-
-        LAST_HOP.set((self, call.request.original._timer, error or Hop(call)))
-
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)
 
@@ -379,10 +369,6 @@ class AiohttpPort:
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         return error
-
-    def note_error(self, call: Call, error: Exception) -> None:
-        if repeats(error, call.request.method):
-            self.leave_hop(call, error)
 
     def closed_error(self) -> Exception:
         return aiohttp.ClientConnectionError(

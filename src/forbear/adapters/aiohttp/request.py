@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     # The port and the timer of a call, and what its last hop has left: of a redirect, or the error
     # that ended it.
-    Last = tuple[object, object, Hop | Exception]
+    Last = tuple[object, object, Hop | BaseException]
 
 # Types of bodies that can be replayed as they are; without a body that is b"".
 TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
 from ...core.headers.fields import media_type
-from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind
+from ...core.outcome import Failure, FailureKind
 from ...core.request import known_origin
 from ...engine.calls import sent_request
 from ...engine.driver import read_part
-from ...engine.errors import EARLY
 from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
 from ...engine.settings import OFF
-from .errors import chain, classify, own_error
+from .errors import classify, own_error
 from .reading import LiveBody, Replaced, Shown, parser_of
 from .request import BODY, HOP, HttpxRequest
 
@@ -263,9 +262,6 @@ class HttpxPort:
 
             keep_cookies(self, client.cookies, call, response)
 
-    def is_inside(self, error: Exception, cause: BaseException) -> bool:
-        return any(one is cause for one in (error, *chain(error)))
-
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         failure = classify(error, self.library.roots)
         if failure.kind is FailureKind.POOL or failure.kind is FailureKind.TIMEOUT:
@@ -273,10 +269,6 @@ class HttpxPort:
 
             free_lost_slots(self.inner)
         return failure
-
-    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        is_over = self.clock.monotonic() >= call.deadline_at - EARLY
-        return is_over and failure.kind in TIMEOUT_KINDS
 
     async def close_idle(self, call: Call) -> bool:
         from .pools import close_idle  # loaded with the first connection that breaks
@@ -385,9 +377,6 @@ class HttpxPort:
                 f" build the client without transport= and use forbear.{name}.wrap(client)"
             )
         return error
-
-    def note_error(self, call: Call, error: Exception) -> None:
-        """Nothing: the client does not act on errors."""
 
     def note_hop(self, call: Call, response: Response) -> None:
         if 300 <= response.status_code < 400:

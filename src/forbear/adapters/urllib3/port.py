@@ -17,18 +17,18 @@ from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
-from ...core.outcome import TIMEOUT_KINDS, Failure
+from ...core.outcome import Failure
 from ...core.request import DEFAULT_PORTS
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
 from ...engine.driver import discard, hand_over, watched
-from ...engine.errors import EARLY, ConsumedBody, Instead
+from ...engine.errors import ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF, addon
 from .deadlines import HERE, close_idle, has_arrived, read_timeout, socket_of
-from .errors import classify, tree
+from .errors import classify
 from .request import PLAIN, Urllib3Request, least, phases_of, viewed
 
 if TYPE_CHECKING:
@@ -429,9 +429,6 @@ class Urllib3Port(Port[AnyResponse]):
     def keep_cookies(self, call: Call, response: AnyResponse) -> None:
         """Nothing: urllib3 has no jar."""
 
-    def is_inside(self, error: Exception, cause: BaseException) -> bool:
-        return any(found is cause for found in tree(error))
-
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         return classify(error)
 
@@ -440,17 +437,10 @@ class Urllib3Port(Port[AnyResponse]):
             close_idle()
         return HERE.is_reused
 
-    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
-        ends_at = call.deadline_at - EARLY
-        return failure.kind in TIMEOUT_KINDS and self.clock.monotonic() >= ends_at
-
     # The end.
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         return error
-
-    def note_error(self, call: Call, error: Exception) -> None:
-        """Nothing: the library does not act on errors."""
 
     def note_hop(self, call: Call, response: AnyResponse) -> None:
         setattr(response, SENDS, True)
