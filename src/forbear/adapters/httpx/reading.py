@@ -60,7 +60,6 @@ class LiveBody:
 
     late: Callable[[str], Exception] | None = None
     _received = 0
-    _is_lost = False  # a read has failed, or was given up: the stream would seem to end here
 
     def __init__(
         self, port: Port[Any], module: ModuleType, request: Request, response: Response, length: int
@@ -124,11 +123,7 @@ class LiveBody:
             # was before the hand-over. So it is given what was received.
             if self.ends_at == inf and self._deadline_in is not never:
                 await self.has_more()
-            if self._is_lost:
-                raise self._port.stream_error("the body has broken, or its reading was given up")
-            self._is_lost = True
             piece = await self._next()
-            self._is_lost = False
             self._received += len(piece)
             if not piece:
                 self._length = 0  # the connection may be another request's by now
