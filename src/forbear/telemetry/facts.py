@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 NUMBERS = count(1)  # of calls with an event
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-# By the names of the events.
 EVENTS: dict[str, type[Any]] = {
     kind._field_defaults["name"]: kind
-    for kind in (
-        events.AttemptFailed, events.RetryScheduled, events.Released, events.AttemptDelayed,
-        events.FailedOver, events.GaveUp, events.SucceededAfterRetry, events.RetryAfterIgnored,
-    )
-}  # fmt: skip
+    for kind in vars(events).values()
+    if hasattr(kind, "sentence")
+}
 
 
 def event_of(kind: type[Any], client: str, call: Call, now: float, given: dict[str, Any]) -> Any:

@@ -147,12 +147,9 @@ class Spans:
         elif isinstance(event, RetryScheduled):
             self._continue(event)
         else:
-            add_event(self._span_of(getattr(event, "request_id", 0)), event)
-
-    def _span_of(self, request_id: int) -> Span:
-        """The span of the call, or the caller's while there is none."""
-        found = self._open.get(request_id)
-        return trace.get_current_span() if found is None else found[0]
+            found = self._open.get(getattr(event, "request_id", 0))
+            # The caller's span, while the call has none.
+            add_event(trace.get_current_span() if found is None else found[0], event)
 
     def _continue(self, event: RetryScheduled) -> None:
         if event.request_id in self._open:

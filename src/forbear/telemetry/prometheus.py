@@ -69,10 +69,6 @@ class Metrics(Counting):
                 self._families[name] = Counter(*named, registry=registry)
         registry.register(self)
 
-    def describe(self) -> list[Metric]:
-        """Return the metrics of ``collect`` without values; for the registry."""
-        return [self._empty(name) for name in READ_LATE]
-
     def collect(self) -> Iterator[Metric]:
         """Return the metrics with their values; for the registry."""
         families = {name: self._empty(name) for name in READ_LATE}
