@@ -233,6 +233,19 @@ def test_a_redirect_in_place_of_the_rest_begins_the_call_anew(through):
 
 
 @clients
+def test_a_rest_that_is_longer_than_it_said_is_read_no_further(lane):
+    longer = Answer(
+        content=CONTENT + b"more", chunked=True, lines={"Content-Range": "bytes 8000-39999/40000"}
+    )
+    with Origin(CONTENT, [Answer(8_000), longer]) as origin, made(lane) as ours:
+        response = get(ours, origin.url)
+        got, error = read(lane, response)
+        assert error is not None
+        assert (got + response.raw.read()) == CONTENT[: len(got)]
+        response.close()
+
+
+@clients
 def test_drain_conn_does_not_go_on(lane):
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin, made(lane) as ours:
         get(ours, origin.url).raw.drain_conn()

@@ -107,6 +107,7 @@ class Resumable(Generic[Response]):
     _events: WholeEvents | None = None  # lets only whole events through, and resumes their stream
     _is_quiet = False  # the body ended, and is to be requested again; else that end stands
     _expected_prefix = b""  # of these the bytes with which the body received now must begin
+    _is_refused = False  # what comes belongs to another body, so nothing more of it is read
     is_closed = False  # by the caller, who does not want the rest: no more is requested
 
     def __init__(
@@ -126,7 +127,7 @@ class Resumable(Generic[Response]):
 
     async def read(self) -> bytes:
         """Return the next bytes for the caller, none at the end."""
-        while True:
+        while not self._is_refused:
             try:
                 chunk = await self.stream.read()
                 if not chunk:
@@ -143,6 +144,8 @@ class Resumable(Generic[Response]):
             chunk = self._take(chunk)
             if chunk:
                 return chunk
+        await self.stream.close()
+        return b""
 
     async def close(self) -> None:
         """Want no more of it."""
@@ -201,7 +204,7 @@ class Resumable(Generic[Response]):
         too. The cycle would keep the connection until the garbage collector runs.
         """
         assert error is not None
-        self._error = None
+        self._error, self._is_refused = None, True
         if self._call is not None:
             self._fail(self._call, error)
         try:
@@ -263,8 +266,6 @@ class Resumable(Generic[Response]):
         self._requested_at = received
         is_resumed, retry = True, None
         if isinstance(what, (Download, Repeat)):
-            if isinstance(what, Repeat):
-                self._expected_prefix = bytes(self._kept or b"")
             if isinstance(what, Repeat) or ANEW in old.notes:
                 new_bytes = 0
             # An attempt comes back for each 64 KiB of a body, and never for less, whatever share of
@@ -368,6 +369,8 @@ class Resumable(Generic[Response]):
             port.settings.events.emit("succeeded_after_retry", call, port.clock.monotonic())
         if self._events is not None:
             self._events.begin_anew()
+        if isinstance(what, Repeat):
+            self._expected_prefix = bytes(self._kept or b"")
         missing = what.missing(self._received)  # which its parts have declared by now
         self._ends_at = None if missing is None else self._received + missing
         self.stream = port.source_of_rest(call, port.free_to_caller(call, response))
