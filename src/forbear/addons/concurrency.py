@@ -147,11 +147,6 @@ class Window:
         was_full: Since the limit changed, an attempt found no free slot.
     """
 
-    __slots__ = (
-        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_starts_at", "_wanted",
-        "heard_at", "limit", "ramp", "taken", "used_at", "waiting", "was_full",
-    )  # fmt: skip
-
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
         self.limit = limit
         self.taken: set[Slot] = set()
@@ -369,13 +364,12 @@ class ConcurrencyLimit(Locked):
         """Return seconds until a slot that waits asks again; 0: it has its turn."""
         scope = slot.scope
         assert scope is not None
-        slot.wake = None  # it is awake
         with self._lock:
             scope.used_at = now
             scope.grow_in_silence(self.most or inf, now)
             granted = scope.grant(now)
             wait = 0.0 if slot in scope.taken else scope.next_growth(now)
-        self._wake(granted)
+        self._wake(one for one in granted if one is not slot)
         self._settle()
         return wait
 
