@@ -34,11 +34,9 @@ Predicate = TypeVar("Predicate")
 class Retrying(Generic[Inner, Predicate]):
     """The part that the transports of both flavours share."""
 
-    if TYPE_CHECKING:
-        _prefix: str  # of the library's names
-        _method: str  # of transports
+    _prefix = _method = ""  # of the library's names; of transports
 
-    else:  # a type checker has to keep finding misspelt names
+    if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name):
             from .messages import missing_attribute
@@ -79,7 +77,7 @@ class Retrying(Generic[Inner, Predicate]):
         self.inner: Any = inner
         pool: Any = getattr(inner, "_pool", None)
         self.inner_retries = getattr(pool, "_retries", 0)
-        if self.inner_retries:  # two loops would multiply
+        if type(self.inner_retries) is int and self.inner_retries:  # two loops would multiply
             from .messages import warn_of_retries
 
             warn_of_retries(inner, self.inner_retries, wrapper)
