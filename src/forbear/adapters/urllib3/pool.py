@@ -9,18 +9,16 @@ from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
 from urllib3.util import Retry, Timeout
 from urllib3.util.proxy import connection_requires_http_tunnel
 
+from ...engine.errors import ConsumedBody
 from ...errors import ForbearError
 from .port import Urllib3Port
 from .request import Urllib3Request, origin_at, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...core.call import Call
     from .guard import Body
     from .port import Limited
 
-    Lines = Sequence[tuple[str, str]]
     Retries = Retry | bool | int | None
 
 READ_ERRORS = (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)
@@ -93,7 +91,11 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
         from .guard import guard_of
 
-        return guard_of(body, request.named.get("body_pos"), self.settings.body_buffer)
+        guard = guard_of(body, request.named.get("body_pos"), self.settings.body_buffer)
+        is_hop = bool(getattr(request.named["retries"], "history", None))
+        if is_hop and not guard.replayable and not guard.is_sent:  # retries were off before it
+            raise self.consumed(None, ConsumedBody("it was sent before the redirect"))
+        return guard
 
     def move(self, request: PoolRequest, url: str) -> None:
         pool = request.pool = self.manager.connection_from_url(url)

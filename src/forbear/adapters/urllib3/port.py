@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         def headers(self) -> MutableMapping[str, str]: ...
         def close(self) -> None: ...
 
-    Limited = Call | Outgoing  # what bounds an attempt in time
     Lines = Sequence[tuple[str, str]]
+    Limited = Call | Outgoing  # what bounds an attempt in time
 else:
     Port = Generic
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")

@@ -14,7 +14,6 @@ from .port import Urllib3Port
 from .request import Urllib3Request, origin_at, viewed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from http.cookiejar import CookieJar
     from weakref import ref
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from .guard import Body
     from .port import Limited
 
-    Lines = Sequence[tuple[str, str]]
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
     Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
