@@ -154,7 +154,7 @@ def check_beside(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
 class StrategyLimit(Limit):
     """A user's ``RetryStrategy`` in place of all other limits."""
 
-    counts_attempts = is_schedule = True
+    counts_attempts = True
 
     def __init__(self, strategy: RetryStrategy) -> None:
         self.shared = self.strategy = strategy

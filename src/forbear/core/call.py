@@ -157,10 +157,9 @@ class Limit(Protocol):
         shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
             ``observe`` of its success, are skipped. As it is here, they never are.
         events: Where it emits what its calls have changed, if anybody may want to know.
-        counts_attempts: It decides how many attempts a call has; ``max_attempts`` does not.
+        counts_attempts: It decides when and how often a call is retried, in place of the policy.
         reads_quotas: It wants the quotas in the heads of good responses.
         sees_untouched: It is asked about calls too that are forwarded untouched.
-        is_schedule: It says when retries are sent, in place of the policy's schedule.
         own_random: The source of all random parts, in place of the transport's.
     """
 
@@ -170,7 +169,6 @@ class Limit(Protocol):
     reads_quotas: bool = False
     sees_untouched: bool = False
     own_random: Callable[[], float] | None = None
-    is_schedule: bool = False
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """A call begins; return the seconds that its first attempt has to wait.
@@ -242,10 +240,6 @@ class Limit(Protocol):
     def fail_over(self, call: Call, now: float) -> float:
         """Choose another ``call.origin``; return seconds until an attempt may be sent there."""
         return 0.0
-
-    def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Return its gauges: name, values of the labels after the client's, value."""
-        return ()
 
 
 @dataclass(eq=False, slots=True)
@@ -430,6 +424,3 @@ class Call:
             self.notes.get(SENT_BEFORE, 0),
             {**self.notes.get(STORY, {})},
         )
-
-    def __repr__(self) -> str:
-        return f"<Call {self.request.method} {self.origin}, {self.attempts} attempts>"

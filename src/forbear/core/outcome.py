@@ -149,10 +149,6 @@ class Failure(NamedTuple):
             return Fault.SERVER if self.status >= 500 else Fault.CLIENT
         return Fault.CLIENT if self.retry_safety is RetrySafety.NO else Fault.OTHER
 
-    def __repr__(self) -> str:
-        what = self.error if self.status is None else self.status
-        return f"<Failure {self.kind.value} {what}, {self.phase.value}>"
-
 
 class Reason(StrEnum):
     """Why there was no further attempt. The value is the stable string of logs and metrics."""

@@ -97,9 +97,6 @@ class Request:
             keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
         return keyed
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.method} {self.origin}>"
-
 
 def origin_of(scheme: str, host: str, port: int | None) -> str:
     """Return ``scheme://host:port`` of a URL that a library has taken apart.

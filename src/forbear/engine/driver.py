@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import IN_FLIGHT, KEPT, STORY, Story
+from ..core.call import IN_FLIGHT, KEPT
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
 from .calls import sent_request, wants_status_error, with_story
 from .clock import SYSTEM_CLOCK
@@ -275,16 +275,10 @@ def conclude(port: Port[Response], call: Call, response: Response) -> None:
     Raises:
         The error that broke the body while it was prefetched, and ends the call.
     """
-    attached = port.story_of(response)
     if call.policy is OFF:
         return
     settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
-    below = story_below(port, call, attached)
-    if stop is None and not was_retried and not any(call.notes.get(STORY, {}).values()):
-        if below is None and ((call.status or 0) >= 300 or isinstance(attached, Story)):
-            port.attach(response, call.story(settings.clock.monotonic()))
-        return
-    now = settings.clock.monotonic()
+    below, now = story_below(port, call, port.story_of(response)), settings.clock.monotonic()
     # An inner forbear has attached its story; ours adds nothing if it only passed that on.
     if was_retried or below is None or not below.is_final:
         port.attach(response, call.story(now))

@@ -111,7 +111,7 @@ def limits_of(random: Callable[[], float] | None = None, **options: Any) -> Limi
     for option in asked_for(options):
         make = getattr(addon(option), "limits", None)
         made += () if make is None else make(options[option], random)
-    if not any(one.is_schedule for one in made):
+    if not any(one.counts_attempts or isinstance(one, Schedule) for one in made):
         made.insert(0, Schedule(options.get("gate")))
     return Limits(made, random)
 

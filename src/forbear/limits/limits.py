@@ -141,7 +141,6 @@ class Schedule(Limit):
     """When the policy, or the server, wants the retry."""
 
     shared = SILENCE
-    is_schedule = True
 
     def __init__(self, gate: RetryGate | None = None) -> None:
         self._gate = gate
