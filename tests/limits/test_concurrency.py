@@ -349,17 +349,6 @@ def test_a_quick_404_is_no_measure_of_how_long_a_response_takes(limit):
     assert observed(limit, None) > before
 
 
-def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here(limit):
-    limits = limits_of(concurrency=limit)
-    call = a_call(limits)
-    assert limits.admit(call, NOW) == 0
-    call.sending(NOW)
-    for origin, slots in ((B, 20), (A, 14)):
-        call.sent_to = origin
-        limits.observe(call, failures.answer(429), NOW + 0.1)
-        assert limit.lowest() == slots
-
-
 def test_a_scope_that_is_not_used_is_forgotten(limit):
     one = Woken(limit)
     limit.throttled(one.slot, NOW, NOW + 0.1)

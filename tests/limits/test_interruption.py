@@ -155,8 +155,8 @@ def test_origins_rest_and_wake():
         origins = Origins([A, B])
         with line:
             origins.rest(A, 5, NOW, longest_wait=60)
-            origins.first(A, NOW, lambda origin, now: 0.0)
+            origins.resting(NOW)
         origins.rest(A, 5, LATER, longest_wait=60)
-        assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0)
-        assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0)
+        assert origins.resting(LATER) == {A: LATER + 5}
+        assert origins.resting(LATER + 10) == {}
         assert origins.quiet

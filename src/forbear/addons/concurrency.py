@@ -493,8 +493,7 @@ class SlotLimit(Limit):
                 # Without the lock: what is lost when threads meet is a response of a window.
                 slot.scope.good(sent_at, now - sent_at, limit.most or inf)
             elif failure.is_throttle:
-                if slot.origin == call.sent_to:  # else it is a hedge's that went elsewhere and lost
-                    limit.throttled(slot, sent_at, now)
+                limit.throttled(slot, sent_at, now)
             elif failure.status is not None:
                 if failure.status < 500:  # a 404 shows that there was room, as a 200 does
                     slot.scope.good(sent_at, now - sent_at, limit.most or inf, is_error=True)

@@ -205,9 +205,6 @@ class Times(Locked):
             self.tokens -= may
         return may
 
-    def __repr__(self) -> str:
-        return f"<Times hedged after {self.delay:.3g} s, {self.tokens:.3g} tokens>"
-
 
 class HedgeNotes(NamedTuple):
     """The hedge of a call: the second attempt that was sent while the first one was slow."""

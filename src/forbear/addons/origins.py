@@ -7,7 +7,6 @@ asks the other limits of a transport too for how long they would refuse an attem
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from functools import partial
 from itertools import count
 
 from ..core.call import Limit, Plan
@@ -20,14 +19,11 @@ from ..limits import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Literal
 
     from ..core.call import Call
     from ..core.outcome import Failure
-
-    # Returns seconds until an origin may be called, 0 if it may be now.
-    RefusedFor = Callable[[str, float], float]
 
 LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
@@ -75,52 +71,6 @@ class Origins(Locked):
         self._begun = count()
         super().__init__()
 
-    def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
-        """Say where a call begins, and for how long it is refused there: 0 s as a rule.
-
-        An origin that is not listed is returned as it is. One that rests is
-        passed over only while another one is free: a first attempt does not wait.
-        """
-        resting = self._rests(now)
-        if named not in self.listed:
-            return named, 0.0
-        if self.choose == "first":
-            order = [named, *(origin for origin in self.listed if origin != named)]
-        else:
-            order = self._from(next(self._begun))
-        refusals = {origin: refused_for(origin, now) for origin in order}
-        origin = min(order, key=lambda origin: (refusals[origin], origin in resting))
-        return origin, refusals[origin]
-
-    def next(
-        self,
-        after: str,
-        tried: Collection[str],
-        now: float,
-        refused_for: RefusedFor,
-        *,
-        fresh: float,
-        again: float,
-    ) -> tuple[str, float]:
-        """Say where the next attempt is sent, and after how many seconds.
-
-        The last one went to ``after``, earlier ones to ``tried``. ``fresh`` is the least delay
-        before an origin that was not tried yet, ``again`` before one that was.
-        """
-        resting = self._rests(now)
-        order = self._from(self.listed.index(after) + 1)
-        order.sort(key=lambda origin: origin in tried)  # a stable sort: in turn, untried ones first
-        delays = {
-            origin: max(
-                again if origin in tried else fresh,
-                resting.get(origin, now) - now,
-                refused_for(origin, now),
-            )
-            for origin in order
-        }
-        soonest = min(order, key=delays.__getitem__)
-        return soonest, delays[soonest]
-
     def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
         """Note that an origin asked for a pause.
 
@@ -131,15 +81,22 @@ class Origins(Locked):
             self._resting[origin] = max(until, self._resting.get(origin, until))
             self.quiet = False
 
-    def _rests(self, now: float) -> dict[str, float]:
-        """Return the origins that rest; forget the others."""
+    def resting(self, now: float) -> dict[str, float]:
+        """Return the origins that rest, and until when; forget the others."""
         if self._resting:
             with self._lock:
                 self._resting = dict(one for one in self._resting.items() if one[1] > now)
                 self.quiet = not self._resting and self.choose == "first"
         return self._resting.copy()
 
-    def _from(self, place: int) -> list[str]:
+    def order(self, call: Call) -> list[str]:
+        """The origins for a first attempt, the one where it begins first."""
+        if self.choose == "first":
+            return [call.origin, *(origin for origin in self.listed if origin != call.origin)]
+        return self.turned(next(self._begun))
+
+    def turned(self, place: int) -> list[str]:
+        """The origins in turn, from a place on."""
         place %= len(self.listed)
         return [*self.listed[place:], *self.listed[:place]]
 
@@ -161,12 +118,14 @@ class OriginsLimit(Limit):
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         """Choose where the first attempt is sent."""
-        if call.is_under_way:
-            return wait
-        closed = partial(call.limits.closed, call)
-        call.origin, refused_for = self.origins.first(call.origin, now, closed)
-        if refused_for:
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        resting = self.origins.resting(now)
+        if not call.is_under_way and call.origin in self.origins.listed:
+            order = self.origins.order(call)
+            closed = {origin: call.limits.closed(call, origin, now) for origin in order}
+            # One that rests is passed over only while another one is free: it does not wait.
+            call.origin = min(order, key=lambda origin: (closed[origin], origin in resting))
+            if refused_for := closed[call.origin]:
+                raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
         return wait
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
@@ -184,7 +143,7 @@ class OriginsLimit(Limit):
         call.notes[self] = (*call.notes.get(self, ()), before)
         again = plan.backoff
         fresh = 0.0 if failure.phase is Phase.UNSENT else again
-        call.origin, delay = self._next(call, now, fresh=fresh, again=again)
+        delay = self.move(call, now, fresh=fresh, again=again)
         if delay == again:
             return Plan(delay, "backoff", 0.0, again)
         too_long = delay > call.policy.max_retry_after
@@ -199,13 +158,27 @@ class OriginsLimit(Limit):
 
     def fail_over(self, call: Call, now: float) -> float:
         """Choose another origin; return seconds until an attempt may be sent there."""
-        call.origin, delay = self._next(call, now, fresh=0.0, again=0.0)
-        return delay
+        return self.move(call, now, fresh=0.0, again=0.0)
 
-    def _next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
-        """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""
-        closed, tried = partial(call.limits.closed, call), call.notes.get(self, ())
-        return self.origins.next(call.origin, tried, now, closed, fresh=fresh, again=again)
+    def move(self, call: Call, now: float, *, fresh: float, again: float) -> float:
+        """Choose where the next attempt is sent; return after how many seconds.
+
+        ``fresh`` is the least delay before an origin that was not tried yet, ``again`` before one
+        that was.
+        """
+        tried, resting = call.notes.get(self, ()), self.origins.resting(now)
+        order = self.origins.turned(self.origins.listed.index(call.origin) + 1)
+        order.sort(key=lambda origin: origin in tried)  # a stable sort: in turn, untried ones first
+        delays = {
+            origin: max(
+                again if origin in tried else fresh,
+                resting.get(origin, now) - now,
+                call.limits.closed(call, origin, now),
+            )
+            for origin in order
+        }
+        call.origin = min(order, key=delays.__getitem__)
+        return delays[call.origin]
 
     def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
         if origin in self.origins.listed:
