@@ -140,13 +140,13 @@ COUNTING = {
 }
 
 
-def close_idle() -> None:
-    """Close the idle connections of the pool used last, which connects them when it needs them.
+def close_idle() -> bool:
+    """If the last attempt was sent on a connection of before, close its pool's idle ones.
 
     Under the pool's lock, so that none is given to a request between the check and its closing.
     They stay in the queue, so that none is missing if this is interrupted.
     """
-    pool = HERE.pool and HERE.pool()
+    pool: Any = HERE.is_reused and HERE.pool and HERE.pool()
     with suppress(AttributeError), pool.pool.mutex:
         for connection in pool.pool.queue:
             sock = getattr(connection, "sock", None)
@@ -156,6 +156,7 @@ def close_idle() -> None:
                 connection.sock = None
                 with suppress(Exception):  # it may be broken anyway
                     sock.close()
+    return HERE.is_reused
 
 
 # Under their own names, with which messages of urllib3's errors begin.

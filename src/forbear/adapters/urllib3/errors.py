@@ -129,16 +129,21 @@ def meaning(error: BaseException, depth: int = 0) -> Meaning:
     found = named(error)
     if found is None or depth > DEEPEST:
         return K.UNKNOWN, SENT
-    name, (kind, phase) = found
+    name, own = found
     if name == "ProxyError":
         return proxy_meaning(error, depth)
     inner = next(below(error), None)
     if inner is None:
-        return kind, phase
+        return own
     if name == "ProtocolError":
-        return socket_meaning(inner) or (kind, phase)
+        return socket_meaning(inner) or own
     if name in WRAPPERS:
-        return passed_on(name, (kind, phase), inner, depth)
+        passed_on = meaning(inner, depth + 1)
+        kind, phase = socket_meaning(inner) or own if passed_on[0] is K.UNKNOWN else passed_on
+        # Without a MaxRetryError: while the body was read.
+        has_timed_out = name == "ConnectionError" and type(inner).__name__ == "ReadTimeoutError"
+        return kind, ANSWERED if has_timed_out or name == "ChunkedEncodingError" else phase
+    kind, phase = own
     if phase is UNSENT and kind in RETRYABLE_KINDS:
         if not all(from_sockets(each) or proves_unsent(each, depth) for each in below(error)):
             return kind, SENT
@@ -159,19 +164,6 @@ def proxy_meaning(error: BaseException, depth: int) -> Meaning:
             return K.PERMANENT if is_permanent else K.PROXY, UNSENT
     inner = next(below(error), None)
     return K.PROXY, UNSENT if inner is not None and proves_unsent(inner, depth) else SENT
-
-
-def passed_on(name: str, own: Meaning, inner: BaseException, depth: int) -> Meaning:
-    kind, phase = meaning(inner, depth + 1)
-    if kind is K.UNKNOWN:
-        kind, phase = socket_meaning(inner) or own
-    if name == "ChunkedEncodingError":
-        return kind, ANSWERED
-    if name == "ConnectionError":
-        found = named(inner)
-        if found is not None and found[0] == "ReadTimeoutError":
-            return kind, ANSWERED  # without a MaxRetryError: while the body was read
-    return kind, phase
 
 
 def proves_unsent(error: BaseException, depth: int) -> bool:

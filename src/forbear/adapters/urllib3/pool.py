@@ -105,17 +105,17 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         request.url = url
 
     def send_as(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
-        changed: dict[str, Any] = {}
+        named = dict(request.named)
         if self.is_bounded(limits):
-            changed["timeout"] = self.bounded(view, limits)
+            named["timeout"] = self.bounded(view, limits)
         if getattr(limits, "rest", None) is not None:
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
-            changed["redirect"] = False
+            named["redirect"] = False
         if limits.guard is not None:  # it seeks a file back by itself
-            changed["body_pos"] = None
+            named["body_pos"] = None
         parts = request.method, request.url, request.body, request.headers
-        return request.pool.send_once(*parts, request.preload, {**request.named, **changed})  # type: ignore[no-any-return]
+        return request.pool.send_once(*parts, request.preload, named)  # type: ignore[no-any-return]
 
     def load(self, request: Any, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released.

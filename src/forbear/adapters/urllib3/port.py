@@ -433,9 +433,7 @@ class Urllib3Port(Port[AnyResponse]):
         return classify(error)
 
     async def close_idle(self, call: Call) -> bool:
-        if HERE.is_reused:
-            close_idle()
-        return HERE.is_reused
+        return close_idle()
 
     # The end.
 
