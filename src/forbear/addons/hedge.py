@@ -444,7 +444,6 @@ class HedgedCall:
                 and is_failure(call.policy, call.request, failure)
                 and not stops(failure)
                 and self.hedge.is_under_way
-                and self.now() < call.deadline_at
             ):
                 await self.is_over.wait()
                 decides = self.hedge.live is not None

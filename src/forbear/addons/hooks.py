@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.feature_checks import check_takes
@@ -14,20 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.call import Call
-    from ..engine.port import Classifier, Port, Response
+    from ..engine.port import Port, Response
 
 
 def check(function: object) -> object:
     """Check the option."""
     check_takes("before_attempt", function, "request", "attempt")
     return function
-
-
-def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
-    """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
-    call.stop = GiveUp(Reason.HOOK_FAILED)
-    port.settings.events.emit("gave_up", call, port.settings.clock.monotonic())
-    with_story(port, call, error)
 
 
 async def rewrite(
@@ -38,18 +30,17 @@ async def rewrite(
     Raises:
         Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
     """
-    settings = port.settings
+    now = port.settings.clock.monotonic
     try:
         result: Any = hook(request, call.attempts + 1)
         if port.backstop is None or not hasattr(result, "__await__"):
             return
-        if call.deadline_at == inf:
+        with port.backstop(call.deadline_at - now()):
             await result  # may be cancelled; then nothing was sent
             return
-        with port.backstop(call.deadline_at - settings.clock.monotonic()):
-            await result
-            return
-    except Exception as error:
-        hook_raised(port, call, error)
+    except Exception as error:  # an unsigned request must not go out
+        call.stop = GiveUp(Reason.HOOK_FAILED)
+        port.settings.events.emit("gave_up", call, now())
+        with_story(port, call, error)
         raise
     raise expired(port, call)
