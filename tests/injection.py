@@ -42,7 +42,8 @@ from .lanes.lane import run_at_once
 ROOT = str(Path(forbear.__file__).parent)
 UNTRACED = str(Path(ROOT) / "testing")  # the server and the clock are the test's
 # Where a call takes, holds and gives back: what it sends, how it sleeps and what it drains.
-SPOTS = ("limits", "addons/breaker", "addons/concurrency", "engine/loop", "engine/driver")
+# Not the breaker's own lines: a permit that is lost there expires.
+SPOTS = ("limits", "addons/concurrency", "engine/loop", "engine/driver")
 SPOTS += ("engine/calls", "engine/clock", "adapters/httpx/port", "adapters/httpx/transport")
 SPOTS += ("adapters/urllib3/port", "adapters/urllib3/requests", "adapters/aiohttp/port")
 NUMBERS = count(1)

@@ -319,6 +319,7 @@ class CircuitBreaker(Locked):
     def _settle(self, circuit: Circuit, now: float) -> None:
         """Note the state of a circuit that may have changed. With the lock held."""
         origin = circuit.origin
+        self.quiet = False
         if circuit.state == "closed" and not circuit.failures and not circuit.slices:
             self._unhealthy.discard(origin)
         else:
@@ -389,17 +390,18 @@ class BreakerLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
-        permit = call.notes.pop(self, 0)
+        permit = call.notes.get(self, 0)
         failed = None if CUT_BY_SENDER in call.notes else is_origin_failure(failure)
         if failed and call.rest is not None and call.rest.has_progress and call.rest.has_ended:
             failed = None  # a server may end a feed after each of its events
         if failed is None:
-            self.breaker.release(call.sent_to, permit)
+            self.leave(call, now)
             return
         edge = self.breaker.record(
             call.sent_to, failed=failed, sent_at=call.sent_at, now=now, permit=permit,
             hint=failure and failure.hint.delay, draw=call.random() if failed else 0.5,
         )  # fmt: skip
+        call.notes.pop(self, None)
         self._emit(call, edge)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
