@@ -21,7 +21,7 @@ from ..engine.clock import SYSTEM_CLOCK
 from ..engine.context import CallContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from ..engine.clock import Clock
@@ -162,32 +162,20 @@ SKIPPED: ContextVar[float] = ContextVar("forbear_skipped", default=0.0)  # secon
 SKIPPING = SkippingClock()
 
 
-class RecordedEvents(Block):
+class RecordedEvents(Block, list["Event"]):
     """Events in order: of a ``with`` block's calls, or of a transport's as its ``on_event``."""
 
-    def __init__(self) -> None:
-        self._kept: list[Event] = []
-
     def inside(self, outer: CallContext) -> CallContext:
-        listeners = (*outer.listeners, self._kept.append)
+        listeners = (*outer.listeners, self.append)
         return CallContext(outer.fields, outer.deadline_at, outer.clock, listeners, outer.sender)
 
     def __call__(self, event: Event) -> None:  # type: ignore[override]
-        self._kept.append(event)
-
-    def __iter__(self) -> Iterator[Event]:
-        return iter(self._kept)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, index: int) -> Event:
-        return self._kept[index]
+        self.append(event)
 
     @property
     def names(self) -> list[str]:
         """The events' names, in order."""
-        return [event.name for event in self._kept]
+        return [event.name for event in self]
 
     def named(self, name: str) -> list[Event]:
         """The events of one name, such as "gave_up"; ValueError if there is no such name."""
@@ -196,7 +184,7 @@ class RecordedEvents(Block):
         names = [kind._field_defaults["name"] for kind in Event.__args__]
         if name not in names:  # a typing error would make a test pass for ever
             raise ValueError(f"there is no event {name!r}; they are {', '.join(names)}")
-        return [event for event in self._kept if event.name == name]
+        return [event for event in self if event.name == name]
 
     def assert_retried(self, times: int, reasons: Sequence[str] | None = None) -> None:
         """Fail unless so many retries were scheduled, for these statuses or exception classes."""
