@@ -5,6 +5,8 @@ Loaded with the first of them.
 
 from __future__ import annotations
 
+import os
+
 from ...core.checks import shown
 from ...core.policy import RetryPolicy
 from ...engine.frames import warn
@@ -13,6 +15,7 @@ from ...engine.frames import warn
 OF_CLIENTS = frozenset(
     ("handle_request", "handle_async_request", "__enter__", "__aenter__", "close", "aclose")
 )
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def wrong_inner(inner: object, name: str, base: str, wrapper: str) -> str:
@@ -49,9 +52,11 @@ def warn_of_retries(inner: object, retries: int, wrapper: str) -> None:
     )
 
 
-def warn_of_lost_proxy(name: str, library: str) -> None:
+def warn_of_lost_proxy(library: str) -> None:
     """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
-    warn(
-        f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS"
-        f" and limits use forbear.{library}.wrap({library}.Client())"
-    )
+    set_ones = [name for name, value in os.environ.items() if value and name.lower() in PROXIES]
+    if set_ones:
+        warn(
+            f"{set_ones[0]} is set, but {library} ignores it when transport= is given; to keep"
+            f" proxies, TLS and limits use forbear.{library}.wrap({library}.Client())"
+        )

@@ -55,7 +55,7 @@ class AsyncHttpxPort(HttpxPort):
 
     async def transmit(self, call: Call, request: Request) -> Response:
         seconds = call.deadline_at - call.sent_at
-        response = call.live = await self.send_within(seconds, request)
+        call.live = response = await self.send_within(seconds, request)
         return response
 
     async def send_within(self, seconds: float, request: Request) -> Response:

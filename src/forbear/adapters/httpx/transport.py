@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.call import SETTING
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from .tasks import AsyncHttpxPort
 
-PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 current = CURRENT.get
 Inner = TypeVar("Inner")
 Predicate = TypeVar("Predicate")
@@ -58,11 +56,9 @@ class Retrying(Generic[Inner, Predicate]):
         library, wrapper, is_async = self._library, type(self).__name__, bool(self._prefix)
         is_default = inner is None
         if is_default:
-            lost = [name for name, value in os.environ.items() if value and name.lower() in PROXIES]
-            if lost:
-                from .messages import warn_of_lost_proxy
+            from .messages import warn_of_lost_proxy
 
-                warn_of_lost_proxy(lost[0], library.name)
+            warn_of_lost_proxy(library.name)
             inner = getattr(library.module, f"{self._prefix}HTTPTransport")()
         roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
         is_of_other = library.name not in roots and not roots.isdisjoint(("httpx", "httpx2"))
@@ -117,7 +113,6 @@ class SyncRetrying:
         if not port.shared.quiet:
             return drive_call(call_of(port, request, outgoing, started_at, context), port)
         held: list[Any] = [None]
-        response: Any
         try:
             try:
                 held[0] = response = self.inner.handle_request(
@@ -177,7 +172,6 @@ class AsyncRetrying:
         if not port.shared.quiet:
             return await run(call_of(port, request, outgoing, started_at, context), port)
         held: list[Any] = [None]
-        response: Any
         try:
             try:
                 if outgoing is None:
