@@ -20,14 +20,6 @@ CURRENT: ContextVar[CallContext | None] = ContextVar("forbear", default=None)
 everywhere: CallContext | None = None
 
 
-def scope_of_call() -> CallContext | None:
-    """Return what the blocks around a call set, and what a test sets for the whole process.
-
-    Used for calls that fail or that need more than the fast path, which reads ``CURRENT`` itself.
-    """
-    return with_everywhere(CURRENT.get())
-
-
 def in_force(context: CallContext | None) -> CallContext | None:
     """Return the innermost scope of a context whose block still counts.
 
