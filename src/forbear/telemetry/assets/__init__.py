@@ -1,6 +1,7 @@
 """Assets: a Grafana dashboard, recording rules and alerts for the metrics.
 
-The files are in this package, and name the metrics of the table in ``forbear.telemetry`` only.
+The files are in this package, and name the metrics of the table in
+``forbear.telemetry.metrics`` only.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ def read(name: str) -> str:
     """Return the text of "forbear.dashboard.json" (Grafana) or "forbear.rules.yml" (Prometheus).
 
     Raises:
-        ValueError: There is no asset of this name.
+        FileNotFoundError: There is no asset of this name.
     """
-    if name not in (DASHBOARD, RULES):
-        raise ValueError(f"the assets are {DASHBOARD} and {RULES}, got {name!r}")
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
