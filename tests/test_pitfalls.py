@@ -101,7 +101,7 @@ def test_pitfall_05_what_a_validator_rejects_to_the_last_is_raised_if_asked(adap
     policy = RetryPolicy(max_attempts=3, on_exhausted="raise")
     (error,) = adapter.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
     assert isinstance(error, adapter.library.HTTPStatusError)
-    assert "was refused by retry_if" in str(error)
+    assert "is a failure to its caller" in str(error)
     assert forbear.record_of(error).reason == "attempts-exhausted"
     assert len(server.requests()) == 3
 

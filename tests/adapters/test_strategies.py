@@ -167,7 +167,7 @@ async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog, 
             outcome = await adapter.outcome(client)
             assert record_of(outcome).reason is Reason.STRATEGY_FAILED
     (line,) = [line for line in logged() if "OSError" in line]
-    assert line.startswith("schedule, scope or budget raised OSError")
+    assert line.startswith("schedule, scope or limit raised OSError")
     assert "SECRET" not in caplog.text
 
 

@@ -94,7 +94,7 @@ class Resumable(Generic[Response]):
         is_download: Whether it may be possible to request a part of it.
     """
 
-    _forbear_sends = resumes = True
+    _forbear_sends = continues = True
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
     stream: Source  # from which the body is read now
@@ -286,7 +286,7 @@ class Resumable(Generic[Response]):
         call.stop = None
         notes[Rest] = Rest(
             "resume" if is_resumed else "retry", len(history), is_resumed, new_bytes > 0,
-            self._is_quiet, partial(what.fits, received),
+            self._is_quiet, partial(what.fits, received), begin_anew,
             old.outgoing if old.rest is None else old.rest.whole,
         )  # fmt: skip
         if is_resumed and call.request.streams:

@@ -172,7 +172,7 @@ def ended(settings: Settings, call: Call) -> None:
     if error is not None:
         is_end = call.stop is not None and call.stop.reason is Reason.STRATEGY_FAILED
         log = settings.events.log()
-        name = call.notes.get(PLUGIN, "schedule, scope or budget")
+        name = call.notes.get(PLUGIN, "schedule, scope or limit")
         log.hook_failed(name, error, ends_retries=is_end)
     if settings.wants_ends:
         settings.events.log().ended(call, settings.clock.monotonic())

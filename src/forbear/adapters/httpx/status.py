@@ -29,5 +29,5 @@ def status_error(module: ModuleType, request: Request, response: Response) -> Ex
         error.__traceback__ = error.__context__ = None
         return error  # type: ignore[no-any-return]
     # ``retry_if`` flagged a status that the library does not take for an error.
-    message = f"'{response.status_code}' was refused by retry_if"
+    message = f"'{response.status_code}' is a failure to its caller"
     return module.HTTPStatusError(message, request=request, response=response)  # type: ignore[no-any-return]

@@ -89,9 +89,9 @@ class Replaced(HTTPResponse):
         )
 
     @property
-    def forbear_resumes(self) -> bool:
+    def continues(self) -> bool:
         """Does it request what is missing by itself?"""
-        return any(getattr(one, "resumes", False) for one in layers(self.file.source))
+        return any(getattr(one, "continues", False) for one in layers(self.file.source))
 
     @property
     def live(self) -> HTTPResponse:

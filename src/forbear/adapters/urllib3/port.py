@@ -26,7 +26,7 @@ from ...engine.driver import discard, hand_over, watched
 from ...engine.errors import ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, WHOLE
-from ...engine.settings import OFF, addon
+from ...engine.settings import OFF
 from .deadlines import HERE, close_idle, has_arrived, read_timeout, socket_of
 from .errors import classify
 from .request import PLAIN, Urllib3Request, least, phases_of, viewed
@@ -216,7 +216,7 @@ class Urllib3Port(Port[AnyResponse]):
         if rest is not None:
             if call.request.streams or (status >= 400 and status != 416):
                 return response
-            addon("resume").begin_anew(call)
+            rest.begin_anew(call)
             if status != 200:  # no whole body either; a 304 may be about our own If-Range
                 await discard(self, call, response)
                 raise ProtocolError("Connection broken: the rest of the body is another one's")
@@ -289,7 +289,7 @@ class Urllib3Port(Port[AnyResponse]):
         if call.request.streams or (status >= 400 and status in call.policy.statuses):
             return response
         settings = self.settings
-        if settings.options.get("resume") and not settings.inspectors and self.is_long(response):
+        if settings.watches_bodies and not settings.inspectors and self.is_long(response):
             from ...core.headers.ranges import download_of
 
             if download_of(call.request.method, status, lines) is not None:
@@ -355,7 +355,7 @@ class Urllib3Port(Port[AnyResponse]):
 
     def is_open(self, response: AnyResponse) -> bool:
         raw = self.raw_of(response)
-        return not self.has_ended(response) and not getattr(raw, "forbear_resumes", False)
+        return not self.has_ended(response) and not getattr(raw, "continues", False)
 
     def is_quick(self, call: Call, response: AnyResponse) -> bool:
         if self.has_ended(response) or self.is_long(response):
