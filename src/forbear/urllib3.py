@@ -24,7 +24,7 @@ from urllib3.response import BaseHTTPResponse
 from .adapters.urllib3.deadlines import DEADLINE_POOLS
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, warn_of_retries
-from .adapters.urllib3.request import PLAIN
+from .adapters.urllib3.port import PLAIN
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded

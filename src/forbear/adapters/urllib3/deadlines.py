@@ -17,11 +17,11 @@ from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
+from urllib3.util import Timeout
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
 from .errors import mark_unsent
-from .request import least
 
 
 class Here(threading.local):
@@ -170,3 +170,23 @@ def keep_deadlines(manager: Any) -> None:
     """Begin no step of a call after its deadline, in pools that a manager makes from now on."""
     if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme:
         manager.pool_classes_by_scheme = DEADLINE_POOLS
+
+
+# Timeouts.
+
+
+def phases_of(configured: Any) -> tuple[Any, Any, Any]:
+    """Seconds in all, for connecting and for each read, of any form of timeout; None: no limit."""
+    if not isinstance(configured, Timeout):
+        return (None, *(configured if isinstance(configured, tuple) else (configured,) * 2))
+    own = configured.clone()
+    own.start_connect()  # before that it has no read timeout
+    return own.total, own.connect_timeout, own.read_timeout
+
+
+def least(configured: Any, other: float | None) -> float | None:
+    """The smaller of two timeouts; None means none, urllib3's default is the socket module's."""
+    own = Timeout.resolve_default_timeout(configured)
+    if own is None or other is None:
+        return other if own is None else own
+    return min(own, other)

@@ -16,8 +16,7 @@ from urllib3.util import wait_for_read
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.reading import DRAIN_SECONDS, is_readable
-from .deadlines import read_timeout, received, socket_of
-from .request import least
+from .deadlines import least, read_timeout, received, socket_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,7 @@ from urllib3.util.proxy import connection_requires_http_tunnel
 
 from ...engine.errors import ConsumedBody
 from ...errors import ForbearError
-from .port import Urllib3Port
-from .request import Urllib3Request, origin_at, path_of
+from .port import Urllib3Port, Urllib3Request, origin_at, path_of
 
 if TYPE_CHECKING:
     from ...core.call import Call

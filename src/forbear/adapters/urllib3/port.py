@@ -7,18 +7,20 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout, parse_url
 
 from ...core.call import RECORD, SENDS, Rest
+from ...core.headers.fields import as_text
 from ...core.outcome import Failure
-from ...core.request import DEFAULT_PORTS
+from ...core.request import DEFAULT_PORTS, Request, known_origin
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
@@ -27,9 +29,8 @@ from ...engine.errors import ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
 from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF
-from .deadlines import HERE, close_idle, has_arrived, read_timeout, socket_of
+from .deadlines import HERE, close_idle, has_arrived, least, phases_of, read_timeout, socket_of
 from .errors import classify
-from .request import PLAIN, Urllib3Request, least, phases_of, viewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -59,6 +60,7 @@ else:
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 current = CURRENT.get
 LEAST = 0.001  # seconds; urllib3 refuses 0
+PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
@@ -454,3 +456,60 @@ class Urllib3Port(Port[AnyResponse]):
 
     def stream_timeout(self, message: str) -> Exception:
         return read_timeout(message)
+
+
+# What a decision sees of a request.
+
+
+class Urllib3Request(Request):
+    """A request of requests or urllib3: what a decision reads of it, and what is sent for it.
+
+    Attributes:
+        original: The request as the caller made it.
+        streams: The caller reads the body of the response.
+        arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
+    """
+
+    __slots__ = ("arguments", "streams")
+
+    streams: bool
+    arguments: Sequence[Any]
+
+    def header_lines(self) -> list[tuple[str, str]]:
+        return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
+
+    def path_and_query(self) -> str:
+        return path_of(self.target or "")
+
+
+def viewed(call: Call) -> Urllib3Request:
+    """The view of a call's request."""
+    view = call.request
+    assert isinstance(view, Urllib3Request)
+    return view
+
+
+def path_of(url: str) -> str:
+    """Path and query of a URL, or of what a pool gets in its place."""
+    return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
+
+
+def origin_at(url: str | None, pool: Any = None) -> str:
+    """``scheme://host:port``, never userinfo, path or query; empty if unknown.
+
+    A forward proxy's pool gets absolute URLs, and is not the origin.
+    """
+    if url and not url.startswith("/"):
+        found = origin_in(url)
+        if found:
+            return found
+    return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)
+
+
+@lru_cache(maxsize=128)  # as many as ``urlsplit`` keeps
+def origin_in(url: str) -> str:
+    with suppress(ValueError):  # the library raises its own error for it
+        parts = urlsplit(url)
+        if parts.scheme and parts.hostname:
+            return known_origin(parts.scheme, parts.hostname, parts.port)
+    return ""

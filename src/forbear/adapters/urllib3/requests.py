@@ -10,8 +10,7 @@ from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout
 
-from .port import Urllib3Port
-from .request import Urllib3Request, origin_at, viewed
+from .port import Urllib3Port, Urllib3Request, origin_at, viewed
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar

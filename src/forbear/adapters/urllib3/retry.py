@@ -31,7 +31,7 @@ from ...engine.prepare import policy_and_ends
 from ...engine.settings import DEFAULT_POLICY, Settings
 from ...errors import CircuitOpenError, DeadlineExceeded
 from .pool import PoolPort
-from .request import Urllib3Request, origin_at
+from .port import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
