@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import wraps
+from contextlib import AsyncContextDecorator, ContextDecorator
 from typing import TypeVar
 
 from ..core.checks import check_duration, shown, suggesting
@@ -26,7 +26,7 @@ NOTHING = CallContext({})
 CHECKED = RetryPolicy()  # fields are checked by putting them into a policy
 
 
-class Block:
+class Block(ContextDecorator, AsyncContextDecorator):
     """A ``with`` or ``async with`` block around sync or async code, and a decorator.
 
     Any number of tasks and threads may be in one block at once, or in it several times.
@@ -80,20 +80,8 @@ class Block:
                 "a generator outlives the call that makes it; use the with block inside it instead"
             )
         if iscoroutinefunction(function):
-
-            @wraps(function)
-            async def acalled(*args: object, **kwargs: object) -> object:
-                with self:
-                    return await function(*args, **kwargs)
-
-            return acalled  # type: ignore[return-value]
-
-        @wraps(function)
-        def called(*args: object, **kwargs: object) -> object:
-            with self:
-                return function(*args, **kwargs)
-
-        return called  # type: ignore[return-value]
+            return AsyncContextDecorator.__call__(self, function)  # type: ignore[return-value]
+        return ContextDecorator.__call__(self, function)
 
 
 class override(Block):  # noqa: N801
