@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..core.call import LATER, PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_number, shown
-from ..core.feature_checks import begins_anew, check_made, check_methods, check_scope
+from ..core.feature_checks import begins_anew, check_made, check_methods, check_scope, check_share
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.request import scope_of
 from ..limits import Locked, Readings
@@ -137,14 +137,10 @@ class RetryBudget(Locked):
 
 def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost: float) -> None:
     """Raise a ValueError or a TypeError if a number of a budget is out of its range."""
-    check_number("ratio", ratio, 0)
+    check_share("ratio", ratio, advice="; it is a share of calls")
     check_number("floor_per_second", floor_per_second, 0)
     check_number("burst", burst, 1)
-    check_number("hinted_cost", hinted_cost, 0)
-    if ratio > 1:
-        raise ValueError(f"ratio must be at most 1, got {ratio}; it is a share of calls")
-    if hinted_cost > 1:
-        raise ValueError(f"hinted_cost must be at most 1, got {hinted_cost}; others cost 1")
+    check_share("hinted_cost", hinted_cost, advice="; others cost 1")
 
 
 class Budget(Protocol):

@@ -29,9 +29,9 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.call import IN_FLIGHT, INSPECTED, NUMBER, ORDER, PREPARED_FOR, STORY, Attempt, Call
-from ..core.checks import check_bool, check_duration, check_number, check_positive_int, shown
+from ..core.checks import check_bool, check_duration, check_number, check_positive_int
 from ..core.decide import is_failure
-from ..core.feature_checks import begins_anew, check_is, texts
+from ..core.feature_checks import begins_anew, check_is, check_share, texts
 from ..core.outcome import IDEMPOTENT_METHODS, Failure, FailureKind, Phase, Reason
 from ..engine.driver import classify, close, inspected
 from ..engine.errors import drop_frames, sends_once
@@ -83,11 +83,10 @@ class Hedge(Locked):
     Thread-safe; one Hedge may serve several transports.
 
     Args:
-        quantile: Share of good responses that come before a second attempt starts, from 0.5 to
-            below 1.
+        quantile: Share of good responses that come before a second attempt starts, from 0.5 to 1.
         delay: Seconds after which it starts, in place of the quantile. None: the quantile.
         at_least: Seconds before which it never starts.
-        ratio: Second attempts for each good response, above 0, at most 1. 0.05 adds at most 5 % to
+        ratio: Second attempts for each good response, from 0 to 1. 0.05 adds at most 5 % to
             the origin's work.
         burst: Second attempts that may be sent at once, at least 1.
         learn_from: Good responses after which the quantile counts; before, there is no hedge.
@@ -112,17 +111,10 @@ class Hedge(Locked):
     keyed: bool = False
 
     def __post_init__(self) -> None:
-        check_number("quantile", self.quantile, 0.5)
-        if self.quantile >= 1:
-            raise ValueError(f"quantile must be below 1, got {shown(self.quantile)}; 0.95 is usual")
+        check_share("quantile", self.quantile, 0.5)
         check_duration("delay", self.delay, none="the quantile", zero=False)
         check_duration("at_least", self.at_least)
-        check_number("ratio", self.ratio)
-        if not 0 < self.ratio <= 1:
-            raise ValueError(
-                f"ratio must be above 0 and at most 1, got {shown(self.ratio)}; hedge=None sends"
-                " none"
-            )
+        check_share("ratio", self.ratio)
         check_number("burst", self.burst, 1)
         check_positive_int("learn_from", self.learn_from)
         check_bool("keyed", self.keyed)

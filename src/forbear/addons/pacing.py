@@ -19,8 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import IN_QUEUE, QUOTAS, STORY, Limit
-from ..core.checks import check_number, shown
-from ..core.feature_checks import begins_anew, check_is, check_scope
+from ..core.feature_checks import begins_anew, check_is, check_scope, check_share
 from ..limits import Locked
 from ..limits.scopes import delay_by, key_of
 
@@ -194,9 +193,7 @@ class Pacing(Locked):
     scope: CallerScope = "credential"
 
     def __post_init__(self) -> None:
-        check_number("reserve", self.reserve)
-        if not 0 <= self.reserve <= 1:
-            raise ValueError(f"reserve must be from 0 to 1, got {shown(self.reserve)}")
+        check_share("reserve", self.reserve)
         check_scope(self.scope, "credential", "origin")
         self._scopes: OrderedDict[Hashable, Quotas] = OrderedDict()
         super().__init__()

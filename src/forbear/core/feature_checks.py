@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-from .checks import rebuilt, shown, suggesting
+from .checks import check_number, rebuilt, shown, suggesting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +34,12 @@ def check_is(option: str, value: object, cls: type[T], wanted: str, code: str) -
     if not isinstance(value, cls):
         raise TypeError(f"{option} must be {wanted}, got {shown(value)}")
     return value
+
+
+def check_share(name: str, value: float, least: float = 0, advice: str = "") -> None:
+    check_number(name, value, least)
+    if value > 1:
+        raise ValueError(f"{name} must be at most 1, got {value}{advice}")
 
 
 def check_made(option: str, value: object, code: str) -> None:
