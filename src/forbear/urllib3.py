@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from urllib3.connectionpool import HTTPConnectionPool as Pool
-
     from .adapters.urllib3.options import ManagerOptions
     from .adapters.urllib3.pool import Retries
     from .adapters.urllib3.retry import Retry
@@ -49,9 +47,6 @@ __all__ = [
     "classify",
 ]
 
-if not TYPE_CHECKING:
-    Pool = object  # what the part below is combined with
-
 
 class CircuitOpenError(CircuitOpen, exceptions.HTTPError):
     """Nothing was sent: this origin is refused now. Also a urllib3 ``HTTPError``."""
@@ -61,7 +56,7 @@ class DeadlineExceeded(Exceeded, exceptions.TimeoutError):
     """The deadline of the call is over. Also a ``urllib3.exceptions.TimeoutError``."""
 
 
-class RetryingPool(Pool):
+class RetryingPool(urllib3.HTTPConnectionPool):
     """The part of a pool that retries; the rest is urllib3's."""
 
     retry_port: PoolPort
