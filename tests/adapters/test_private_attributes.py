@@ -123,8 +123,8 @@ def test_a_connection_that_was_never_begun_is_freed(name, flavour, kind):
 
 @library
 def test_a_body_over_http_1_shows_what_has_come_of_it(name):
-    """Without ``_h11_state`` each small body is read before it is handed over, and is not looked
-    at in time; without its buffer, or ``_list`` of headers, the former.
+    """Without ``_httpcore_stream`` and ``_h11_state`` each small body is read before it is handed
+    over, and is not looked at in time; without its buffer, or ``_list`` of headers, the former.
     """
     lib = module(name)
     with FaultServer() as server, lib.HTTPTransport(verify=False) as transport:
@@ -133,6 +133,7 @@ def test_a_body_over_http_1_shows_what_has_come_of_it(name):
         port = ours(name).RetryTransport(transport).port
         assert port.length_of(response) == 160
         parser = httpx_reading.parser_of(response.stream)
+        assert parser is response.stream._httpcore_stream._stream._connection._h11_state
         is_there = len(parser._receive_buffer._data) == 160
         assert parser._receive_buffer._data == parser.trailing_data[0]
         assert port.has_arrived(response) is is_there
