@@ -168,15 +168,14 @@ class Window:
 
     def room(self, now: float) -> float:
         """Slots that are free now."""
-        allowed = self.limit
-        if self.ramp < allowed:
-            if now >= self._starts_at:  # one by one, because each of them may be throttled
-                self.ramp += 1
-                self._starts_at = now + EACH
-                if self.ramp >= allowed:
-                    self.ramp = inf
-            allowed = min(allowed, self.ramp)
-        return allowed - len(self.taken)
+        if self.ramp >= self.limit:
+            return self.limit - len(self.taken)
+        if now >= self._starts_at:  # one by one, because each of them may be throttled
+            self.ramp += 1
+            self._starts_at = now + EACH
+            if self.ramp >= self.limit:
+                self.ramp = inf
+        return min(self.limit, self.ramp) - len(self.taken)
 
     def next_growth(self, now: float) -> float:
         """Seconds until time alone may have freed a slot; then a call that waits asks again."""
@@ -349,15 +348,17 @@ class ConcurrencyLimit(Locked):
                 scope = self._add(key, now)
             self._scopes.move_to_end(key)
             scope.used_at, slot.scope = now, scope
-            found: bool | None = None
-            if not scope.waiting and scope.room(now) >= 1:
+            found: bool | None = not scope.waiting and scope.room(now) >= 1
+            if found:
                 scope.taken.add(slot)
-                found = True
-            elif self.max_waiting is None or len(scope.waiting) < self.max_waiting:
-                scope.waiting[slot] = None
-                found = False
-            scope.was_full = scope.was_full or not found
-        self._settle()
+            else:
+                scope.was_full = True
+                if self.max_waiting is None or len(scope.waiting) < self.max_waiting:
+                    scope.waiting[slot] = None
+                else:
+                    found = None
+        if self._freed:
+            self._settle()
         return found
 
     def ask(self, slot: Slot, now: float) -> float:
