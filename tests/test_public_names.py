@@ -58,7 +58,7 @@ PUBLIC = [
 # Said once at the Protocol or the base class: RetryStrategy, Backoff, Clock, httpx.BaseTransport.
 SAID_ELSEWHERE = {
     "acquire_initial_token", "refresh_token", "record_success", "release", "delay", "monotonic",
-    "time", "sleep", "asleep", "sentence", "handle_request", "handle_async_request", "close", "aclose",
+    "time", "sleep", "asleep", "sentence", "level", "handle_request", "handle_async_request", "close", "aclose",
 }  # fmt: skip
 FAMILY = {
     forbear.ForbearError: (Exception,),
