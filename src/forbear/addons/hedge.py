@@ -198,26 +198,6 @@ class Times(Locked):
         return may
 
 
-class HedgeNotes(NamedTuple):
-    """The hedge of a call: the second attempt that was sent while the first one was slow."""
-
-    after: float  # seconds from the first attempt to the hedge
-    decides: bool  # the hedge's outcome is the call's
-    loser: Attempt  # the one that does not decide
-
-    @property
-    def first_kind(self) -> str:
-        """What the first attempt of the call's history is."""
-        return "hedge" if self.decides else "first"
-
-    def attempts(self, history: list[Attempt]) -> list[Attempt]:
-        """Return the call's history in the order in which its attempts were sent."""
-        if not history:
-            return history
-        first, second = (self.loser, history[0]) if self.decides else (history[0], self.loser)
-        return [first, second._replace(sent_after=self.after), *history[1:]]
-
-
 def layer(hedge: Hedge, clock: Clock) -> Hedging:
     return Hedging(hedge, clock)
 
@@ -454,7 +434,7 @@ class HedgedCall:
             failure, ended_at = self.failure, self.ended_at
         loser = lost_attempt(lost, failure, ended_at)
         self.emit(outcome, loser, kind)
-        notes = HedgeNotes(hedge.sent_at - call.sent_at, decides, loser)
+        after = hedge.sent_at - call.sent_at
         call.attempts, hedge.notes[NUMBER] = hedge.attempts, call.notes.get(NUMBER)
         if decides:
             if isinstance(first, Exception):
@@ -463,7 +443,8 @@ class HedgedCall:
             hedge.history = []
             for name in Call.__slots__:  # the call goes on as its hedge
                 setattr(call, name, getattr(hedge, name))
-        call.notes.setdefault(STORY, {})[ORDER] = notes
+        noted = loser if decides else loser._replace(sent_after=after)
+        call.notes.setdefault(STORY, {})[ORDER] = noted, after
         if failure is not None:
             call.limits.observe(lost, failure, self.now())
         return decides

@@ -90,7 +90,9 @@ PLUGIN = "plugin"  # what it is called in the log line about that
 LATER = "later"  # events about the last failure, which follow that of the failed attempt
 REFUND = "refund"  # tokens that come back, unless the next attempt is sent
 STORY = "story"  # what its record says besides, by its fields, and
-ORDER = "order"  # in which its attempts were sent, if two were in flight at once
+# if two attempts were in flight at once, the one that does not decide, with ``sent_after`` if it is
+# the second; and after how many seconds that was sent.
+ORDER = "order"
 SENT_BEFORE = "sent before"  # retries that earlier hops of a redirected call have used
 IN_QUEUE = "in queue"  # it waits in the queue of a limit that knows how long it may wait
 # What a limit lets an attempt have until its body ends. Its ``free`` gives it back; ``hand_over``

@@ -118,9 +118,10 @@ SECONDS = {"held": "held", "waited_for_slot": "waited for a slot", "paced": "pac
 def record_from(story: Story) -> CallRecord:
     """Make the record of a call from its notes."""
     history, more, attempts = story.history, dict(story.more), []
-    order = more.pop(ORDER, None)
-    if order is not None:
-        history = order.attempts(history)
+    lost, after = more.pop(ORDER, (None, 0.0))
+    if lost is not None and history:  # in the order in which they were sent
+        first, second = (lost, history[0]) if lost.sent_after is None else (history[0], lost)
+        history = [first, second._replace(sent_after=after), *history[1:]]
     for number, one in enumerate(history, story.sent_before + 1):
         why = one.failure
         kind, phase, error = (why.kind, why.phase, why.error) if why else (None, None, None)

@@ -80,8 +80,8 @@ def kind_of(call: Call, index: int) -> str | None:
     if rest is not None:
         return rest.kind if index > rest.broke_at else None
     if index == 0:
-        order = call.notes.get(STORY, {}).get(ORDER)
-        return "first" if order is None else str(order.first_kind)
+        lost, _ = call.notes.get(STORY, {}).get(ORDER, (None, 0.0))
+        return "first" if lost is None or lost.sent_after is not None else "hedge"
     return "retry" if call.history[index - 1].origin == call.sent_to else "failover"
 
 
