@@ -62,7 +62,7 @@ def test_kinds_of_attempts() -> None:
     assert call.history[1].origin == THERE
     call.history.pop()  # of the response that was accepted
     call.note(RESET, 2.0, 0.0, "backoff")
-    call.notes[Rest] = Rest("resume", 1, True, False, False, lambda status, lines: True)
+    call.notes[Rest] = Rest("resume", 1, True, False, False, bool, bool)
     assert [kind_of(call, place) for place in range(3)] == [None, None, "resume"]
 
 
