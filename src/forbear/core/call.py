@@ -328,9 +328,8 @@ class Call:
         # The response in hand, or the error of a first attempt: an interruption closes it.
         self.live: Any = None
         self.status: int | None = None
-        self.prefetch_result: Literal["whole", "late"] | None = (
-            None  # how the reading of its body has ended
-        )
+        # How the reading of its body has ended, if it was begun.
+        self.prefetch_result: Literal["whole", "late"] | None = None
         self.body_error: Exception | None = None  # what has broken the body, if that is read inside
         # Why this outcome ends the call, whatever else is decided: the deadline has ended the
         # attempt, the caller said no, or another loop, above or below, retries the request.
@@ -416,14 +415,6 @@ class Call:
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""
-        request = self.request
-        return Story(
-            request.method,
-            request.origin,
-            self.history,
-            self.started_at,
-            now,
-            self.stop,
-            self.notes.get(SENT_BEFORE, 0),
-            {**self.notes.get(STORY, {})},
-        )
+        whose = self.request.method, self.request.origin, self.history, self.started_at
+        before, more = self.notes.get(SENT_BEFORE, 0), dict(self.notes.get(STORY, ()))
+        return Story(*whose, now, self.stop, before, more)

@@ -21,7 +21,6 @@ from .errors import (
     DeadlineCut,
     classify_error,
     classify_response,
-    has_error_event,
     story_below,
 )
 from .reading import DRAIN_BYTES, DRAIN_SECONDS, LATE, WHOLE
@@ -226,7 +225,7 @@ async def keep(port: Port[Response], call: Call, outcome: Response | Exception) 
     if port.has_ended(response):
         return True
     found: list[bytes] | None
-    if has_error_event(call, port.head_of(response)[0]):
+    if call.status != port.head_of(response)[0]:  # the first event of a stream has judged it
         found = port.pieces_of(response)  # nothing else of it is kept
         await close(port, response)
     else:

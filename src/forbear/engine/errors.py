@@ -138,11 +138,6 @@ def broken_body(port: Classifier, call: Call) -> Failure | None:
     return failure._replace(hint=hint)
 
 
-def has_error_event(call: Call, status: int) -> bool:
-    """Was a response with this status judged by the first event of its stream instead?"""
-    return call.status != status
-
-
 def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     """Make the failure of an exception."""
     if isinstance(error, DeadlineCut):

@@ -185,11 +185,8 @@ class Schedule(Limit):
             # would begin at its cap. A fast first retry does not advance it.
             attempt = max(1, call.attempts - call.off_schedule)  # some may have been given back
             delay = backoff.delay(attempt, call.last_backoff, call.random)
-            try:
-                is_right = 0 <= delay < inf  # NaN is not
-            except TypeError:  # None, most likely: a return was forgotten
-                is_right = False
-            if not is_right:
+            # NaN is not either, nor None, where a return was forgotten.
+            if not (isinstance(delay, (int, float)) and 0 <= delay < inf):
                 raise ValueError(f"{type(backoff).__qualname__}.delay returned {shown(delay)}")
             if delay > latest:
                 delay = cut_to(latest, backoff, attempt, call, delay)
