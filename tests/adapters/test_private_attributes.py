@@ -89,6 +89,35 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, flavour):
 
 
 @library
+def test_a_response_whose_closing_was_cancelled_leaves_the_pool(name):
+    """Without ``_pool_request`` it would stay there, with its connection."""
+    lib = module(name)
+
+    async def run(server):
+        closing = asyncio.Event()
+
+        async def trace(step, info):
+            if step == "http11.response_closed.started" and not closing.is_set():
+                closing.set()
+                await asyncio.sleep(0.01)
+
+        inner = transport_of(name, "Async", limits=lib.Limits(max_connections=1))
+        async with lib.AsyncClient(transport=ours(name).AsyncRetryTransport(inner)) as client:
+            first = client.get(server.url, extensions={"trace": trace})
+            task = asyncio.create_task(first)
+            await closing.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert inner._pool._requests == []
+            assert (await client.get(server.url, timeout=5)).status_code == 200
+
+    with FaultServer() as server:
+        server.script("/", "503", "200")
+        asyncio.run(run(server))
+
+
+@library
 def test_a_connection_of_http_2_knows_its_streams(name):
     """Without them a request that was cancelled keeps its stream open."""
     core = core_of(name)

@@ -13,6 +13,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from ...engine import bodies
+
 CANCEL = 8  # RFC 9113 section 7
 # Versions of httpcore, and of httpcore2, which began as a copy.
 LOSES_SLOTS = frozenset({*(f"1.0.{number}" for number in range(10)), "2.0.0"})
@@ -77,6 +79,17 @@ def free_lost_slots(inner: object) -> None:
             for connection in map(innermost, unassigned(pool)):
                 if getattr(connection, "_connect_failed", None) is False:
                     connection._connect_failed = True
+
+
+def free_lost_request(inner: Any, stream: object) -> None:
+    """Let the pool drop the request of a body whose closing was interrupted.
+
+    httpcore does that last, and does not close a body twice.
+    """
+    found = bodies.innermost(stream)
+    with suppress(AttributeError, ValueError):  # it was dropped
+        below = getattr(found, "_stream", found)._httpcore_stream
+        inner._pool._requests.remove(below._pool_request)
 
 
 async def close_lost(inner: Any) -> None:

@@ -74,12 +74,13 @@ class AsyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if isinstance(response, Exception):
             return
-        from .pools import close_lost, reset_lost
+        from .pools import close_lost, free_lost_request, reset_lost
 
         if response is not None:
             import anyio
 
             with anyio.CancelScope(shield=True):
                 await response.stream.aclose()  # type: ignore[union-attr]
+            free_lost_request(self.inner, response.stream)
         await close_lost(self.inner)
         reset_lost(self.inner)
