@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
-from urllib3.exceptions import ProtocolError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util import Timeout
 
+from ...engine.calls import wants_status_error
 from .port import Urllib3Port, Urllib3Request, origin_at, viewed
 
 if TYPE_CHECKING:
@@ -99,8 +100,12 @@ class RequestsPort(Urllib3Port[requests.Response]):
         return self.with_raw(copy, raw)
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        if isinstance(error, ProtocolError) and error is not call.body_error:  # about a rest
-            return requests.exceptions.ChunkedEncodingError(error)
+        is_handed_over = error is call.body_error and not wants_status_error(call)
+        if isinstance(error, HTTPError) and not is_handed_over:  # of a body, as requests does
+            is_late = isinstance(error, ReadTimeoutError)
+            family = requests.exceptions
+            made = family.ConnectionError if is_late else family.ChunkedEncodingError
+            return made(error)
         return error
 
     def consumed(self, call: Call, error: Exception) -> Exception:
