@@ -90,11 +90,11 @@ class Slot:
 
         The end of a stream of events says nothing of the server's work.
         """
-        status, lines = port.head_of(response)
-        ends_with = self._limit.releases
-        if ends_with is None:
-            ends_with = "headers" if is_endless(media_type(lines), status) else "body"
-        if ends_with == "headers" or call.prefetch_result is WHOLE or port.has_ended(response):
+        is_over = call.prefetch_result is WHOLE or port.has_ended(response)
+        if not is_over and self._limit.releases != "body":
+            status, lines = port.head_of(response)
+            is_over = self._limit.releases == "headers" or is_endless(media_type(lines), status)
+        if is_over:
             end_attempt(call)
             return response
         self.is_handed = True

@@ -194,11 +194,12 @@ class HttpxPort:
 
         So a broken one is a failure like any other. Returns how that ended; None: it was not read.
         """
+        if not self.prefetches or policy is OFF or response.status_code in policy.statuses:
+            return None
+        if self.has_arrived(response):
+            return WHOLE
         if (
-            not self.prefetches
-            or policy is OFF
-            or response.status_code in policy.statuses
-            or type(response.stream) in self.ready
+            type(response.stream) in self.ready
             or response.is_closed  # a transport below has read it
             or self.length_of(response) > self.settings.prefetch
             or is_endless(response.headers.get("content-type"), response.status_code)
