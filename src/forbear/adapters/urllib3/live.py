@@ -71,8 +71,7 @@ class Live:
 
     def _bound(self, sock: Any) -> float | None:
         """Let the next receive end in time; return the timeout that the socket has had."""
-        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
-        own: float | None = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
+        own = timeout_of(sock)
         left, is_ready = self.ends_at - SYSTEM_CLOCK.true_monotonic(), self._is_ready
         self._is_ready = False
         if left <= 0 and not is_ready:
@@ -99,6 +98,9 @@ class Live:
         if found is None:
             return True
         sock, left = socket_of(raw), max(0.0, self.ends_at - SYSTEM_CLOCK.true_monotonic())
+        own = timeout_of(sock)
+        if own is not None and own < left:
+            return True  # the library's own timeout ends the read sooner
         is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
         self._is_ready = (
             (found != b"" and is_readable(found, is_chunked=is_between))
@@ -110,6 +112,12 @@ class Live:
     async def close(self) -> None:
         self.raw.close()
         self.raw.release_conn()
+
+
+def timeout_of(sock: Any) -> float | None:
+    # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
+    own: float | None = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
+    return own
 
 
 def live_of(raw: HTTPResponse, ends_at: float = inf) -> Live:

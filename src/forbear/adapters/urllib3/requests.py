@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
 from ...engine.calls import wants_status_error
@@ -101,8 +101,8 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         is_handed_over = error is call.body_error and not wants_status_error(call)
-        if isinstance(error, HTTPError) and not is_handed_over:  # of a body, as requests does
-            is_late = isinstance(error, ReadTimeoutError)
+        is_late = isinstance(error, ReadTimeoutError)
+        if (is_late or isinstance(error, ProtocolError)) and not is_handed_over:  # as requests does
             family = requests.exceptions
             made = family.ConnectionError if is_late else family.ChunkedEncodingError
             return made(error)
