@@ -31,7 +31,6 @@ def test_the_story_of_a_call() -> None:
     call.end(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
     record = record_from(story)
-    assert repr(story) == f"<Story GET {HERE}, 3 attempts>"
     assert (record.method, record.origin, record.elapsed) == ("GET", HERE, 4.0)
     assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 4.0)
     assert [

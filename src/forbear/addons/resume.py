@@ -28,12 +28,12 @@ from ..core.call import BODY_HINT, STORY, Rest
 from ..core.headers.fields import begins_events
 from ..core.headers.ranges import Download, Repeat, download_of
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
+from ..engine.bodies import Nothing
 from ..engine.calls import sent_request, with_story
 from ..engine.driver import discard
 from ..engine.errors import Instead
 from ..engine.loop import run
 from ..engine.prepare import request_rest
-from ..engine.reading import Nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -67,9 +67,6 @@ class Story(NamedTuple):
         """Did the call begin and end between these two instants?"""
         return since <= self.started_at and self.ended_at <= until
 
-    def __repr__(self) -> str:
-        return f"<Story {self.method} {self.origin}, {len(self.history)} attempts>"
-
 
 class Rest(NamedTuple):
     """Why a call requests what is missing of a body: its first attempt is the one that broke."""

@@ -168,16 +168,8 @@ class RetryPolicy:
         Raises:
             ValueError: The vendor is not known; the message lists those that are.
         """
-        from .headers.vendors import VENDORS, names_of
-
-        code = "for_vendors('google', 'openai')"
-        rows = {name: VENDORS[name] for name in names_of(vendors, VENDORS, code)}
-        return self.replace(
-            statuses=self.statuses | {one for row in rows.values() for one in row.statuses},
-            hinted_statuses=self.hinted_statuses
-            | {one for row in rows.values() for one in row.hinted_statuses},
-            vendors=(*self.vendors, *(name for name, row in rows.items() if row.read)),
-        )
+        policy: RetryPolicy = tool("headers.vendors").policy_for(self, vendors)
+        return policy
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:

@@ -7,6 +7,7 @@ RFC 6454 §4, with the port always there. What a key may be is in forbear/idempo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from .headers.fields import Names, collect
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Request:
     """The facts about a request that a decision reads, the same for every library.
 
@@ -43,28 +45,15 @@ class Request:
         target: Where on the origin it goes, in the library's own form; ``url`` is the same for all.
     """
 
-    __slots__ = (
-        "_keyed", "guard", "headers", "key_names", "method", "origin", "original", "target",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        method: str,
-        origin: str,
-        headers: Any = (),
-        key_names: frozenset[str] = frozenset(),
-        target: Any = "",
-        original: Any = None,
-    ) -> None:
-        self.method = method
-        self.origin = origin
-        self.headers = headers
-        self.key_names = key_names
-        self.target = target
-        self.original = original
-        self._keyed: bool | None = None
-        # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
-        self.guard: Any = None
+    method: str
+    origin: str
+    headers: Any = ()
+    key_names: frozenset[str] = frozenset()
+    target: Any = ""
+    original: Any = None
+    # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
+    guard: Any = None
+    _keyed: bool | None = None
 
     streams = True  # the caller reads the body of the response; else the client does by itself
 

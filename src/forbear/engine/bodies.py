@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .reading import WHOLE, Nothing
+from .reading import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from .reading import Ending, Source
+
+
+class Nothing:
+    """A source at its end."""
+
+    is_closed = False
+
+    async def read(self) -> bytes:
+        return b""
+
+    async def close(self) -> None:
+        self.is_closed = True
 
 
 class PutBack:

@@ -63,18 +63,6 @@ class Live(Source, Protocol):
         ...
 
 
-class Nothing:
-    """A source at its end."""
-
-    is_closed = False
-
-    async def read(self) -> bytes:
-        return b""
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
 def is_readable(found: bytes, *, is_chunked: bool) -> bool:
     """Can a parser of HTTP/1.1 continue with these bytes, without more from the network?
 

@@ -6,10 +6,6 @@ module is in ``ADDONS``, is loaded where the option is given, and is named nowhe
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -243,23 +239,3 @@ class Settings:
     def inspectors_of(self, policy: RetryPolicy) -> list[Any]:
         """The inspectors under a policy."""
         return [addon(BODY_HINTS).inspect] if policy.vendors else self.inspectors
-
-
-def load_all() -> None:
-    """Load what calls load when they first need it.
-
-    A child would wait forever for the lock of an import that another thread had begun.
-    """
-    if threading.active_count() == 1:
-        return
-    from pkgutil import iter_modules
-
-    ours = [(name, one) for name, one in sys.modules.copy().items() if name.startswith("forbear.")]
-    for package, module in ours:
-        for found in iter_modules(getattr(module, "__path__", ())):
-            with suppress(ImportError):  # of a client's library that is not installed
-                import_module(f"{package}.{found.name}")
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(before=load_all)

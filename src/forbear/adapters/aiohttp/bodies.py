@@ -15,10 +15,9 @@ import aiohttp
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from ...engine.bodies import PutBack
+from ...engine.bodies import Nothing, PutBack
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
-from ...engine.reading import Nothing
 from ...engine.tasks import cut_after
 
 if TYPE_CHECKING:

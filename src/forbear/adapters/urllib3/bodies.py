@@ -15,10 +15,9 @@ from urllib3.exceptions import HTTPError, ProtocolError
 
 from ...core.call import RECORD
 from ...core.headers.fields import begins_events
-from ...engine.bodies import innermost, layers, rest_of
+from ...engine.bodies import Nothing, innermost, layers, rest_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
-from ...engine.reading import Nothing
 from ...errors import ForbearError
 from .live import PIECE, Live, bound
 

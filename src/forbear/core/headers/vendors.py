@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ..policy import RetryPolicy
+
 
 NO = Hint(None, False, None)
 
@@ -274,6 +276,17 @@ VENDORS: dict[str, Vendor] = {
 VENDORS_WITH_BODY_HINTS = tuple(
     sorted(name for name, vendor in VENDORS.items() if vendor.read or vendor.read_event)
 )
+
+
+def policy_for(policy: RetryPolicy, vendors: Iterable[str]) -> RetryPolicy:
+    """Return ``policy.for_vendors(*vendors)``."""
+    rows = {n: VENDORS[n] for n in names_of(vendors, VENDORS, "for_vendors('google', 'openai')")}
+    return policy.replace(
+        statuses=policy.statuses | {one for row in rows.values() for one in row.statuses},
+        hinted_statuses=policy.hinted_statuses
+        | {one for row in rows.values() for one in row.hinted_statuses},
+        vendors=(*policy.vendors, *(name for name, row in rows.items() if row.read)),
+    )
 
 
 def with_body_hints(value: Iterable[str]) -> tuple[str, ...]:
