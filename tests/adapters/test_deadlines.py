@@ -221,6 +221,15 @@ async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, qui
 
 
 @family
+async def test_the_error_of_a_streamed_body_that_is_late_has_the_clients_as_cause(adapter, server):
+    server.script("/thing", "200;body=160;drip=600;chunked=1")
+    async with adapter.client() as client:
+        with forbear.deadline(0.15), pytest.raises(adapter.DeadlineExceeded) as caught:
+            await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
+    assert isinstance(caught.value.__cause__, adapter.read_timeout)
+
+
+@family
 @pytest.mark.parametrize("setting", [None, {"max_attempts": 3}, False])
 async def test_nothing_is_written_into_the_callers_objects(adapter, server, quick, setting):
     server.script("/thing", "503;body=10", "reset", 200)

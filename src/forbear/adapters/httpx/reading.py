@@ -103,8 +103,11 @@ class LiveBody:
                 return True
             except Exception as error:
                 # A body that exceeds the client's own timeout is a broken one.
-                if type(error).__name__ != "ReadTimeout" or self.left() > LEAST:
+                name = type(error).__name__
+                if name != "ReadTimeout" or self.left() > LEAST:
                     raise own_error(error, self._module)  # noqa: B904  # mostly another one
+                if self.ends_at == inf:
+                    raise self._cut(name) from own_error(error, self._module)
         if self.ends_at == inf:
             raise self._cut()
         return False
