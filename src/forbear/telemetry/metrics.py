@@ -314,9 +314,9 @@ def readings_of(gauges: EventLog) -> Iterator[Reading]:
     client, now = gauges.client, gauges.clock.monotonic()
     yield "forbear.waiting_requests", (client,), gauges.waiting()
     for limit in gauges.limits.listed:
-        if hasattr(limit, "readings"):
-            for name, labels, value in limit.readings(now):
-                yield name, (client, *labels), value
+        read = getattr(limit, "readings", None)  # an add-on's gauges, if it has any
+        for name, labels, value in () if read is None else read(now):
+            yield name, (client, *labels), value
 
 
 def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:
