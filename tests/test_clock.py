@@ -10,11 +10,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-import forbear.engine.threads
-from forbear.engine.clock import SYSTEM_CLOCK
+import forbear.engine.clock
+from forbear.engine.clock import SYSTEM_CLOCK, Threads
 from forbear.engine.loop import drive
 from forbear.engine.tasks import Tasks
-from forbear.engine.threads import Threads
 from forbear.testing import FakeClock
 
 from .threads import in_threads
@@ -149,7 +148,7 @@ def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatc
             at += max(timeout - 0.015, 0.001)
             return False
 
-    monkeypatch.setattr(forbear.engine.threads, "SLICE", 0.25)
+    monkeypatch.setattr(forbear.engine.clock, "SLICE", 0.25)
     monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", lambda: at)
     sleeper = Threads(SYSTEM_CLOCK)
     with monkeypatch.context() as patched:

@@ -13,8 +13,7 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from .adapters.aiohttp.errors import classify, repeats
-from .adapters.aiohttp.port import AiohttpPort
-from .adapters.aiohttp.request import LAST_HOP, PLAIN
+from .adapters.aiohttp.port import LAST_HOP, PLAIN, AiohttpPort
 from .core.call import SENDS
 from .engine.calls import call_of
 from .engine.current import CURRENT

@@ -20,9 +20,8 @@ from forbear.core.call import Call
 from forbear.core.decide import answered
 from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
-from forbear.engine.log import Events
 from forbear.engine.loop import settle
-from forbear.engine.settings import limits_of
+from forbear.engine.settings import Events, limits_of
 from forbear.strategies import Failure, Phase
 from forbear.testing import FakeClock
 

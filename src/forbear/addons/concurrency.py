@@ -24,7 +24,7 @@ from ..core.feature_checks import begins_anew, check_is, check_scope
 from ..core.headers.fields import media_type
 from ..core.outcome import Reason
 from ..engine.calls import end_attempt, sent_request
-from ..engine.reading import WHOLE, is_endless
+from ..engine.driver import WHOLE, is_endless
 from ..errors import RetryRefused
 from ..limits import Locked
 from ..limits.scopes import delay_by, key_of
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
+    from ..engine.driver import Source
     from ..engine.port import Port, Response
-    from ..engine.reading import Source
     from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``

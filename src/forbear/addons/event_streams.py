@@ -13,9 +13,8 @@ from ..core.feature_checks import check_is
 from ..core.headers.fields import SSE
 from ..engine.calls import sent_request
 from ..engine.clock import SYSTEM_CLOCK
-from ..engine.driver import read_briefly
+from ..engine.driver import LATE, WHOLE, note_prefetch, read_briefly
 from ..engine.errors import DeadlineCut
-from ..engine.reading import LATE, WHOLE, note_prefetch
 from ..engine.settings import OFF
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from ..core.feature_checks import check_takes
 from ..core.headers.fields import Names, collect, media_type, members
 from ..engine.calls import sent_request
 from ..engine.clock import BACKSTOP, SYSTEM_CLOCK
-from ..engine.driver import read_part
+from ..engine.driver import BODILESS, DRAIN_SECONDS, ENDLESS, WHOLE, note_prefetch, read_part
 from ..engine.errors import DeadlineCut
-from ..engine.reading import BODILESS, DRAIN_SECONDS, ENDLESS, WHOLE, note_prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

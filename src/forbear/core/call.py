@@ -140,7 +140,7 @@ NO_PLAN = Plan(0.0, "backoff")
 
 
 class Emitter(Protocol):
-    """The events of a transport (engine/log.py)."""
+    """The events of a transport (engine/settings.py)."""
 
     def emit(self, kind: object, call: Call, now: float = 0.0, /, **given: object) -> None: ...
 

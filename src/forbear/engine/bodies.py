@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .reading import WHOLE
+from .driver import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .reading import Ending, Source
+    from .driver import Ending, Source
 
 
 class Nothing:

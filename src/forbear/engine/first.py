@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import Call
 from .calls import call_after_first, call_of, cancelled, note_success
-from .driver import watched
+from .driver import note_prefetch, watched
 from .errors import ConsumedBody
 from .loop import run
-from .reading import note_prefetch
 from .settings import OFF
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .clock import Clock
+    from .driver import Ending, Live, PrefetchResult
+    from .driver import Source as Bytes
     from .outgoing import Outgoing
-    from .reading import Ending, Live, PrefetchResult
-    from .reading import Source as Bytes
     from .settings import Settings
 
     Backstop = Callable[[float], AbstractContextManager[object, bool]]

@@ -1,4 +1,4 @@
-"""Before a fork beside other threads: what calls load when they first need it is loaded.
+"""Before a fork with other threads running, what calls load when they first need it is loaded.
 
 The child would wait forever for the lock of an import that another thread had begun.
 """

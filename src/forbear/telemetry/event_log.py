@@ -1,6 +1,6 @@
 """Event log: emits to listeners and to the log what happens to calls.
 
-Loaded with the first event that is wanted (engine/log.py). Nothing secret is emitted: method,
+Loaded with the first event that is wanted (engine/settings.py). Nothing secret is emitted: method,
 origin, status, class names, durations. A listener that raises is logged once, and costs no
 response. An event is a class in events.py, or in its add-on; its level is below.
 """
@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.outcome import Reason
-from ..engine.log import BELOW_WARNING
+from ..engine.settings import BELOW_WARNING
 from .facts import EVENTS, NUMBERS, event_of, host_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..engine.clock import Clock, Waiter
-    from ..engine.log import Listener
+    from ..engine.settings import Listener
     from ..limits.limits import Limits
 
 logger = getLogger("forbear")

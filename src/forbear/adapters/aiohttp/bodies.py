@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse
 
-    from ...engine.reading import Source
+    from ...engine.driver import Source
 
 LIMIT = 65_536  # aiohttp's own, of a reader
 

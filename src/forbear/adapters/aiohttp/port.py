@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+from aiohttp import payload as payloads
 
 from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import Failure, FailureKind, Phase
+from ...core.request import Request as RequestView
 from ...core.request import known_origin
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
+from ...engine.driver import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.errors import ConsumedBody, DeadlineCut
-from ...engine.reading import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.settings import OFF
 from ...engine.tasks import cut_after
 from .bodies import Live, Replaced, source_of
 from .errors import classify, idle_since, is_full, is_lost
-from .request import LAST_HOP, PLAIN, AiohttpRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
@@ -31,15 +33,44 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
+    from ...engine.driver import Ending, PrefetchResult
+    from ...engine.driver import Source as Bytes
     from ...engine.outgoing import Hop, Outgoing
-    from ...engine.reading import Ending, PrefetchResult
-    from ...engine.reading import Source as Bytes
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
 
     Lines = Sequence[tuple[str, str]]
     Source = tuple[ClientRequest, ClientHandlerType]
+    # The port and the timer of a call, and what its last hop has left: of a redirect, or the error
+    # that ended it.
+    Last = tuple[object, object, Hop | BaseException]
+
+# Types of bodies that can be replayed as they are; without a body that is b"".
+TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
+PLAIN: frozenset[type] = frozenset((bytes, payloads.BytesPayload, *TEXTS))
+
+
+class AiohttpRequest(RequestView):
+    """The facts that a decision reads of a ClientRequest.
+
+    Attributes:
+        handler: What sends it: the session, or the next middleware.
+    """
+
+    __slots__ = ("handler",)
+
+    handler: ClientHandlerType
+
+    def header_lines(self) -> Iterable[tuple[str, str]]:
+        return self.headers.items()  # type: ignore[no-any-return]
+
+    def path_and_query(self) -> str:
+        return self.target.raw_path_qs  # type: ignore[no-any-return]
+
+
+# Of the task that makes the calls. All hops of one call share their timer.
+LAST_HOP: ContextVar[Last | None] = ContextVar("forbear_last_hop", default=None)
 
 
 def cookie_for(url: Any, jar: AbstractCookieJar) -> str:

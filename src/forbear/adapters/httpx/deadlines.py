@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import DeadlineCut
-from .request import LEAST
+from .reading import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from ...core.call import SENT, SETTING
 from ...core.headers.fields import media_type
 from ...core.outcome import Failure, FailureKind
+from ...core.request import Request as RequestView
 from ...core.request import known_origin
 from ...engine.calls import sent_request
-from ...engine.driver import read_part
-from ...engine.reading import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch
+from ...engine.driver import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch, read_part
 from ...engine.settings import OFF
 from .errors import classify, own_error
 from .reading import LiveBody, Replaced, Shown, parser_of
-from .request import BODY, HOP, HttpxRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import ModuleType
     from weakref import ref
 
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
+    from ...engine.driver import Ending, PrefetchResult, Source
     from ...engine.outgoing import Outgoing
     from ...engine.port import Backstop
-    from ...engine.reading import Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .deadlines import Timeouts
@@ -46,10 +45,26 @@ if TYPE_CHECKING:
     Lines = Sequence[tuple[str, str]]
 
 
+HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 STREAMS = "SyncByteStream", "AsyncByteStream"
 LENGTH = b"content-length"
 EMPTY = -1  # no number of bytes
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
+
+
+class HttpxRequest(RequestView):
+    """The view that a decision has of an httpx request."""
+
+    __slots__ = ()
+
+    def header_lines(self) -> Iterable[tuple[bytes, bytes]]:
+        return self.headers.raw  # type: ignore[no-any-return]
+
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name)  # type: ignore[no-any-return]
+
+    def path_and_query(self) -> str:
+        return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
 
 
 class HttpxPort:

@@ -15,11 +15,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...engine.clock import SYSTEM_CLOCK
+from ...engine.driver import BODILESS, is_readable
 from ...engine.errors import EARLY, DeadlineCut
 from ...engine.loop import drive
-from ...engine.reading import BODILESS, is_readable
 from .errors import own_error
-from .request import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
+    from ...engine.driver import Source
     from ...engine.port import Port
-    from ...engine.reading import Source
 
+LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 PIECE = 65_536  # bytes asked for at once, as by httpcore
 
 

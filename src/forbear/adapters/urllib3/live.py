@@ -14,8 +14,8 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import wait_for_read
 
 from ...engine.clock import SYSTEM_CLOCK
+from ...engine.driver import DRAIN_SECONDS, is_readable
 from ...engine.loop import drive
-from ...engine.reading import DRAIN_SECONDS, is_readable
 from .deadlines import least, read_timeout, received, socket_of
 
 if TYPE_CHECKING:

@@ -24,10 +24,9 @@ from ...core.request import DEFAULT_PORTS, Request, known_origin
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
-from ...engine.driver import discard, hand_over, watched
+from ...engine.driver import DRAIN_BYTES, WHOLE, discard, hand_over, watched
 from ...engine.errors import ConsumedBody, Instead
 from ...engine.loop import drive, drive_call
-from ...engine.reading import DRAIN_BYTES, WHOLE
 from ...engine.settings import OFF
 from .deadlines import HERE, close_idle, has_arrived, least, phases_of, read_timeout, socket_of
 from .errors import classify
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...engine.clock import Clock
     from ...engine.context import CallContext
+    from ...engine.driver import Ending, Live, Source
     from ...engine.outgoing import Outgoing
     from ...engine.port import Port
-    from ...engine.reading import Ending, Live, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 
