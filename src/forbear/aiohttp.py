@@ -12,8 +12,9 @@ except ImportError:
 
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
+from .adapters.aiohttp.bodies import PLAIN
 from .adapters.aiohttp.errors import classify, repeats
-from .adapters.aiohttp.port import LAST_HOP, PLAIN, AiohttpPort
+from .adapters.aiohttp.port import LAST_HOP, AiohttpPort
 from .core.call import SENDS
 from .engine.calls import call_of
 from .engine.current import CURRENT

@@ -30,6 +30,17 @@ STEP = 0.01
 BACKSTOP = 0.03
 
 
+def before_fork() -> None:
+    if threading.active_count() > 1:
+        from .forks import load_all
+
+        load_all()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(before=before_fork)
+
+
 class Queued(Protocol):
     """A place in a queue, for which a call waits (addons/concurrency.py)."""
 

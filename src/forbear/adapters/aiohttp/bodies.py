@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp import payload as payloads
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import EMPTY_PAYLOAD
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
     from ...engine.driver import Source
 
+# Types of bodies that can be replayed as they are; without a body that is b"".
+TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
+PLAIN: frozenset[type] = frozenset((bytes, payloads.BytesPayload, *TEXTS))
 LIMIT = 65_536  # aiohttp's own, of a reader
 
 

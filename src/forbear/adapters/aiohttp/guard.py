@@ -12,7 +12,7 @@ from aiohttp import payload as payloads
 
 from ...engine.errors import ConsumedBody
 from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
-from .port import PLAIN
+from .bodies import PLAIN
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter as Writer

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from aiohttp import payload as payloads
 
 from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
@@ -20,7 +19,7 @@ from ...engine.driver import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.settings import OFF
 from ...engine.tasks import cut_after
-from .bodies import Live, Replaced, source_of
+from .bodies import PLAIN, Live, Replaced, source_of
 from .errors import classify, idle_since, is_full, is_lost
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
     # The port and the timer of a call, and what its last hop has left: of a redirect, or the error
     # that ended it.
     Last = tuple[object, object, Hop | BaseException]
-
-# Types of bodies that can be replayed as they are; without a body that is b"".
-TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
-PLAIN: frozenset[type] = frozenset((bytes, payloads.BytesPayload, *TEXTS))
 
 
 class AiohttpRequest(RequestView):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine.errors import ConsumedBody
 from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
 from ...engine.loop import drive
-from .port import BODY
+from .reading import BODY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

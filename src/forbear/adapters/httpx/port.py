@@ -20,7 +20,7 @@ from ...engine.calls import sent_request
 from ...engine.driver import DRAIN_BYTES, LATE, WHOLE, is_endless, note_prefetch, read_part
 from ...engine.settings import OFF
 from .errors import classify, own_error
-from .reading import LiveBody, Replaced, Shown, parser_of
+from .reading import BODY, HOP, LiveBody, Replaced, Shown, parser_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     Lines = Sequence[tuple[str, str]]
 
 
-HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 STREAMS = "SyncByteStream", "AsyncByteStream"
 LENGTH = b"content-length"
 EMPTY = -1  # no number of bytes

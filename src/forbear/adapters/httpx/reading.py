@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...engine.driver import Source
     from ...engine.port import Port
 
+HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 PIECE = 65_536  # bytes asked for at once, as by httpcore
 

@@ -7,7 +7,7 @@ from weakref import ref
 
 from ...core.call import SETTING
 from ...engine import outgoing
-from .port import HOP
+from .reading import HOP
 
 if TYPE_CHECKING:
     import httpx
