@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from ..engine.driver import Source
-    from ..engine.port import Port, Response
+    from ..engine.port import Port, Response, Source
     from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
-    from ..engine.driver import Source
-    from ..engine.port import Port
+    from ..engine.port import Port, Source
 
     Head = tuple[int, Sequence[Line]]
     What = Download | Repeat | EventStream

@@ -15,7 +15,7 @@ from .driver import WHOLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .driver import Ending, Source
+    from .port import Ending, Source
 
 
 class Nothing:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import Classifier, Copying, Sent, Source, Url
+    from .port import Classifier, Copying, Given, Sent, Url
     from .settings import Settings
 
     # What the fast path has of a call: the source of the request, what is sent in its place if
@@ -61,13 +61,13 @@ def begin_call(
     return call
 
 
-def call_of(port: Copying[Source, Sent, Url], *facts: *Facts) -> Call:
+def call_of(port: Copying[Given, Sent, Url], *facts: *Facts) -> Call:
     """Begin a call."""
     source, outgoing, started_at, context = facts
     return begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
 
 
-def call_after_first(port: Copying[Source, Sent, Url], *facts: *Facts) -> Call:
+def call_after_first(port: Copying[Given, Sent, Url], *facts: *Facts) -> Call:
     """Begin a call whose first attempt was sent before there was a call."""
     return note_first_attempt(call_of(port, *facts))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.call import IN_FLIGHT, KEPT
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .port import CommonPort, Port, Response
+    from .port import CommonPort, Ending, Live, Port, PrefetchResult, Response
 
 
 # After these on a reused connection, the idle connections of its origin may be stale as well.
 BROKEN_KINDS = frozenset({FailureKind.RESET, *TIMEOUT_KINDS})
-# How the reading of a body ended, if no exception broke it; None: it was not read.
-Ending = Literal["whole", "late"]
-PrefetchResult = Ending | Exception | None
 WHOLE: Literal["whole"] = "whole"
 LATE: Literal["late"] = "late"  # more is to come, at an unknown time
 # A body of more bytes or seconds than these costs more than the new connection that draining it
@@ -349,38 +346,6 @@ def watched(
 def is_endless(content_type: object, status: int) -> bool:
     """Is a response a stream of events, or of another protocol?"""
     return status == 101 or str(content_type or "").lower().lstrip().startswith(ENDLESS)
-
-
-class Source(Protocol):
-    """The bytes of a body that are still to come; nothing else reads it."""
-
-    async def read(self) -> bytes:
-        """Return the next bytes, none at the end."""
-        ...
-
-    async def close(self) -> None:
-        """Read no more. Idempotent."""
-
-
-class Live(Source, Protocol):
-    """The source of a library: the only reader of what is still to come of a response, raw.
-
-    Attributes:
-        ends_at: Each read ends by this instant of the system's clock, or infinity.
-        can_wait: A body that pauses stays intact.
-    """
-
-    ends_at: float
-
-    @property
-    def can_wait(self) -> bool: ...
-
-    async def has_more(self) -> bool:
-        """Wait until the body can be read on; False: the time is over, and the body is intact.
-
-        A read that is begun and given up would lose bytes, or the connection.
-        """
-        ...
 
 
 def is_readable(found: bytes, *, is_chunked: bool) -> bool:

@@ -10,7 +10,7 @@ what is sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +23,51 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .clock import Clock
-    from .driver import Ending, Live, PrefetchResult
-    from .driver import Source as Bytes
     from .outgoing import Outgoing
     from .settings import Settings
 
     Backstop = Callable[[float], AbstractContextManager[object, bool]]
 
+# How the reading of a body ended, if no exception broke it; None: it was not read.
+Ending = Literal["whole", "late"]
+PrefetchResult = Ending | Exception | None
 Response = TypeVar("Response")
-Source = TypeVar("Source")
-Source_contra = TypeVar("Source_contra", contravariant=True)
+Given = TypeVar("Given")
+Given_contra = TypeVar("Given_contra", contravariant=True)
 Sent = TypeVar("Sent", bound="Sendable")
 Url = TypeVar("Url")
+
+
+class Source(Protocol):
+    """The bytes of a body that are still to come; nothing else reads it."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes, none at the end."""
+        ...
+
+    async def close(self) -> None:
+        """Read no more. Idempotent."""
+
+
+class Live(Source, Protocol):
+    """The source of a library: the only reader of what is still to come of a response, raw.
+
+    Attributes:
+        ends_at: Each read ends by this instant of the system's clock, or infinity.
+        can_wait: A body that pauses stays intact.
+    """
+
+    ends_at: float
+
+    @property
+    def can_wait(self) -> bool: ...
+
+    async def has_more(self) -> bool:
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        A read that is begun and given up would lose bytes, or the connection.
+        """
+        ...
 
 
 class Sendable(Protocol):
@@ -47,7 +80,7 @@ class Sendable(Protocol):
     def url(self) -> Any: ...
 
 
-class Copying(Protocol[Source_contra, Sent, Url]):
+class Copying(Protocol[Given_contra, Sent, Url]):
     """A port whose library takes a copy of a request, with another body, headers or URL.
 
     A *source* is what the fast path has of a request: the request, and with aiohttp what sends it.
@@ -59,7 +92,7 @@ class Copying(Protocol[Source_contra, Sent, Url]):
     settings: Settings
     body_name: str
 
-    def view_of(self, source: Source_contra) -> Request:
+    def view_of(self, source: Given_contra) -> Request:
         """The facts of a request that decisions need."""
         ...
 
@@ -232,12 +265,12 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """The response with this body, which holds no connection; None: with its head alone."""
         ...
 
-    def shown(self, response: Response, request: Any, source: Bytes) -> Response:
+    def shown(self, response: Response, request: Any, source: Source) -> Response:
         """A copy whose body comes from this source; the response itself, if the copy needs none."""
         ...
 
     def surround(
-        self, request: Any, response: Response, make: Callable[[Bytes], Bytes]
+        self, request: Any, response: Response, make: Callable[[Source], Source]
     ) -> Response:
         """Let the caller read the body through a source around its own."""
         ...
@@ -261,7 +294,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """May a body without a validator be continued, if the same bytes come again?"""
         ...
 
-    def source_of_rest(self, call: Call, response: Response) -> Bytes:
+    def source_of_rest(self, call: Call, response: Response) -> Source:
         """What a response that continues it gives; nobody else holds that one."""
         ...
 

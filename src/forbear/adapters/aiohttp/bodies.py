@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse
 
-    from ...engine.driver import Source
+    from ...engine.port import Source
 
 # Types of bodies that can be replayed as they are; without a body that is b"".
 TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
-    from ...engine.driver import Ending, PrefetchResult
-    from ...engine.driver import Source as Bytes
     from ...engine.outgoing import Hop, Outgoing
+    from ...engine.port import Ending, PrefetchResult
+    from ...engine.port import Source as Bytes
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
-    from ...engine.driver import Ending, PrefetchResult, Source
     from ...engine.outgoing import Outgoing
-    from ...engine.port import Backstop
+    from ...engine.port import Backstop, Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .deadlines import Timeouts

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
-    from ...engine.driver import Source
-    from ...engine.port import Port
+    from ...engine.port import Port, Source
 
 HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out

@@ -24,7 +24,7 @@ from .live import PIECE, Live, bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from ...engine.driver import Ending, Source
+    from ...engine.port import Ending, Source
 
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from ...core.headers.fields import Line
     from ...engine.clock import Clock
     from ...engine.context import CallContext
-    from ...engine.driver import Ending, Live, Source
     from ...engine.outgoing import Outgoing
-    from ...engine.port import Port
+    from ...engine.port import Ending, Live, Port, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 
