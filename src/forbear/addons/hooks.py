@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..engine.port import Port, Response
 
 
-def check(function: object) -> object:
+def check(function: Callable[..., object]) -> Callable[..., object]:
     """Check the option."""
     check_takes("before_attempt", function, "request", "attempt")
     return function

@@ -36,7 +36,7 @@ SUFFIXES = ("+json", "+xml")
 READ = Names(("content-length", "transfer-encoding", "content-encoding"))
 
 
-def check(function: object) -> object:
+def check(function: Callable[..., object]) -> Callable[..., object]:
     """Check the option ``retry_if``."""
     check_takes("retry_if", function, "response")
     return function

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 from .checks import check_number, rebuilt, shown, suggesting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -20,7 +22,7 @@ T = TypeVar("T")
 def begins_anew(cls: type[T]) -> type[T]:
     """Make a dataclass of an option's class, of which a copy in another process begins anew."""
 
-    def reduced(self: Any) -> tuple[object, ...]:
+    def reduced(self: DataclassInstance) -> tuple[object, ...]:
         return rebuilt, (type(self), {one.name: getattr(self, one.name) for one in fields(self)})
 
     made: Any = dataclass(eq=False, repr=False)(cls)  # a type checker lets no method be set
@@ -64,7 +66,7 @@ def check_methods(option: str, value: object, methods: Mapping[str, tuple[str, .
         check_takes(f"{option}.{method}", getattr(value, method), *takes)
 
 
-def check_takes(name: str, function: Any, *takes: str) -> None:
+def check_takes(name: str, function: Callable[..., object], *takes: str) -> None:
     """Refuse a function of the user's that cannot be called with these arguments."""
     from inspect import signature  # takes a while to load, and few give functions
 

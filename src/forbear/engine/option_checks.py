@@ -23,8 +23,8 @@ CLOCK = {"monotonic": (), "time": (), "sleep": ("seconds",), "asleep": ("seconds
 def check_options(
     who: str,
     policy: object,
-    options: Mapping[str, Any],
-    defaults: Mapping[str, Any],
+    options: Mapping[str, object],
+    defaults: Mapping[str, object],
     addons: Mapping[str, str],
     *,
     awaits: bool,
@@ -39,7 +39,7 @@ def check_options(
     known = [name for name, value in defaults.items() if name != "prefetch" or value]
     if not options.keys() <= set(known):
         raise TypeError(tool("migration").unknown(who, options, known))
-    given = {**defaults, **options}
+    given: dict[str, Any] = {**defaults, **options}
     if not isinstance(policy, RetryPolicy):
         raise TypeError(
             f"policy must be a RetryPolicy, got {shown(policy)}: write"

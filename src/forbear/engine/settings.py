@@ -22,6 +22,8 @@ from .clock import SYSTEM_CLOCK, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from types import ModuleType
+    from typing import Never
 
     from ..core.call import Call, Limit, Quiet
     from ..core.request import Request
@@ -77,12 +79,12 @@ DEFAULTS: dict[str, object] = {
 }
 
 
-def addon(option: str) -> Any:
+def addon(option: str) -> ModuleType:
     """The module of an option."""
     return import_module(f"forbear.{ADDONS[option]}")
 
 
-def asked_for(options: Mapping[str, Any]) -> list[str]:
+def asked_for(options: Mapping[str, object]) -> list[str]:
     """The options that ask for their add-on; a switch loads it where it is needed."""
     unasked = (None, False)
     return [
@@ -179,7 +181,7 @@ class Events:
 
 
 DEFAULT_POLICY = RetryPolicy()
-NOTHING: frozenset[Any] = frozenset()
+NOTHING: frozenset[Never] = frozenset()
 OFF = RetryPolicy(max_attempts=1, statuses=NOTHING, failures=NOTHING, conflict_with_key=False)
 PREFETCH = 65_536
 
@@ -213,7 +215,7 @@ class Settings:
         self,
         who: str,
         policy: RetryPolicy,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         *,
         awaits: bool = False,
         layered: bool = False,
