@@ -5,7 +5,7 @@ Pure WSGI (PEP 3333): works around any application, and needs no framework.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from wsgiref.types import WSGIApplication
 
 from .addons.incoming import STOP, TIMEOUTS, Answering, Middleware
@@ -16,6 +16,8 @@ from .engine.outer import COUNTERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from _typeshed import OptExcInfo
 
     from .addons.incoming import Incoming
     from .engine.context import CallContext
@@ -51,7 +53,7 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
         response = Response(incoming)
 
         def start(
-            status: str, headers: list[tuple[str, str]], *exc_info: Any
+            status: str, headers: list[tuple[str, str]], *exc_info: OptExcInfo
         ) -> Callable[[bytes], object]:
             code = int(status[:3]) if status[:3].isdecimal() else 0
             headers = self.marked(incoming, code, headers, STOP, "false")

@@ -143,7 +143,7 @@ def check(strategy: RetryStrategy) -> RetryStrategy:
     return strategy
 
 
-def check_beside(given: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+def check_beside(given: dict[str, object], defaults: Mapping[str, object]) -> None:
     """Refuse what is given in addition to a strategy, which decides that by itself."""
     for option in REPLACED:
         if given.get(option) not in (None, defaults.get(option)):

@@ -79,14 +79,14 @@ def rest_of(
     return PutBack(pieces, rest)
 
 
-def layers(source: Any) -> Iterator[Any]:
+def layers(source: object) -> Iterator[object]:
     """A source and all that it goes around."""
     while source is not None:
         yield source
         source = getattr(source, "stream", None)
 
 
-def innermost(source: Any) -> Any:
+def innermost(source: object) -> Any:
     """The source below all that go around it."""
     *_, found = layers(source)
     return found

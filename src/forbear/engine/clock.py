@@ -176,9 +176,9 @@ class Waiter:
 
         A wait is slept in parts where a call checks again whether its attempt may be sent.
         """
-        clock: Any = self._stand_in
-        if hasattr(clock, "goes_on"):
-            clock.goes_on(since)
+        goes_on = getattr(self._stand_in, "goes_on", None)
+        if goes_on is not None:
+            goes_on(since)
 
     def waiting(self) -> int:
         """Count the calls that wait now; without those on a test's clock."""

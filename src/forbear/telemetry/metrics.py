@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Literal
 
-    from ..events import CallEnded, Event
+    from ..events import AttemptFailed, CallEnded, Event, GaveUp, Hedged, RetryScheduled
     from ..limits.gate import RetryGate
     from .event_log import EventLog
 
@@ -54,7 +54,7 @@ RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REA
 STATES = "closed", "open", "half_open"
 
 
-def retry_reason(event: Any) -> str:
+def retry_reason(event: RetryScheduled) -> str:
     """Return why a retry was scheduled, as one of ``RETRY_REASONS``."""
     if event.failure is K.STATUS:
         if event.status is not None and event.status < 400:
@@ -67,7 +67,7 @@ def retry_reason(event: Any) -> str:
     return REASONS.get(event.failure, "protocol")
 
 
-def source_of(event: Any) -> str:
+def source_of(event: RetryScheduled) -> str:
     """Return the source of a delay: computed, a header that names a wait, or one of a quota."""
     source = event.delay_source
     if "ratelimit" in source.replace("-", ""):
@@ -76,7 +76,7 @@ def source_of(event: Any) -> str:
     return "retry_after" if source == "cooldown" or "retry" in source else "computed"
 
 
-def result_of(event: Any) -> str:
+def result_of(event: AttemptFailed | Hedged | CallEnded) -> str:
     """Return how an attempt ended: the class of its status, or of its failure."""
     if event.status is not None:
         return "429" if event.status == 429 else f"{min(max(event.status // 100, 2), 5)}xx"
@@ -88,11 +88,11 @@ def result_of(event: Any) -> str:
     return "connect" if is_unsent else "protocol"
 
 
-def refused_reason(event: Any) -> str | None:
+def refused_reason(event: GaveUp) -> str | None:
     return str(event.reason) if event.status or event.error else None  # unless nothing was sent
 
 
-def hedge_result(event: Any) -> str | None:
+def hedge_result(event: Hedged) -> str | None:
     return str(event.outcome) if event.reason is None else None
 
 
@@ -329,7 +329,7 @@ def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:
 def circuits_of(gauges: EventLog) -> Iterator[tuple[str, str, str]]:
     """Read the circuits of one transport that are not closed: client, origin, state."""
     for limit in gauges.limits.listed:
-        states: Any = getattr(limit, "circuit_states", None)
+        states = getattr(limit, "circuit_states", None)
         if states is not None:
             for origin, state in states(gauges.clock.monotonic()).items():
                 yield gauges.client, origin, state

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.prepare import renew_cookies
 
 if TYPE_CHECKING:
-    from httpx import Response
+    from httpx import Cookies, Request, Response
 
     from ...core.call import Call
     from ...engine.port import Port
 
 
-def keep_cookies(port: Port[Response], cookies: Any, call: Call, response: Response) -> None:
+def keep_cookies(port: Port[Response], cookies: Cookies, call: Call, response: Response) -> None:
     """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
     raw = response.headers.raw
     lines = [value for name, value in raw if name.lower() == b"set-cookie"]
@@ -28,7 +28,7 @@ def keep_cookies(port: Port[Response], cookies: Any, call: Call, response: Respo
         renew_cookies(port, call, before, after)
 
 
-def cookie_for(original: Any, cookies: Any) -> str:
+def cookie_for(original: Request, cookies: Cookies) -> str:
     """The ``Cookie`` that the client would send; "" for none."""
     fresh = type(original)(original.method, original.url)
     cookies.set_cookie_header(fresh)

@@ -62,7 +62,12 @@ class LiveBody:
     _received = 0
 
     def __init__(
-        self, port: Port[Any], module: ModuleType, request: Request, response: Response, length: int
+        self,
+        port: Port[Response],
+        module: ModuleType,
+        request: Request,
+        response: Response,
+        length: int,
     ) -> None:
         self.ends_at = inf
         self.pieces: deque[bytes | Exception] = deque()
