@@ -2,10 +2,11 @@
 
 import time
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
 from urllib3.util import Retry
 
 import forbear
@@ -184,6 +185,21 @@ def test_a_body_that_breaks_while_retry_if_looks_at_it_is_a_failure(server):
         response = manager.request("GET", server.url + "/thing", preload_content=False)
         assert (response.status, len(server.requests("/thing"))) == (200, 2)
         response.drain_conn()
+
+
+@pytest.mark.parametrize("how", ["bare", "retry_if", "deadline"])
+def test_each_chunk_of_a_streamed_body_comes_when_it_arrives(server, how):
+    """Also where the body breaks: nothing that came before the break is lost."""
+    server.script("/thing", "cut:30;body=64;chunked=1;header=Content-Type:application/json")
+    options = {"retry_if": lambda response: None} if how == "retry_if" else {}
+    made = urllib3.PoolManager() if how == "bare" else RetryPoolManager(NOW, **options)
+    came = b""
+    with made as manager, forbear.deadline(60) if how == "deadline" else nullcontext():
+        response = manager.request("POST", server.url + "/thing", preload_content=False)
+        with pytest.raises(ProtocolError):
+            for piece in response.stream(1000):
+                came += piece
+    assert len(came) == 30
 
 
 def test_a_body_that_is_read_after_the_deadline_ends_at_once(server):

@@ -74,8 +74,12 @@ class Replaced(HTTPResponse):
     def __init__(self, raw: Any, source: Source, *, is_copy: bool = False) -> None:
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
-        # Does its caller want each part when it arrives?
-        self.is_prompt = begins_events(raw.status, list(raw.headers.items())) or raw.status == 101
+        # Does its caller want each part when it arrives? urllib3 gives each chunk of a chunked one.
+        self.is_prompt = (
+            begins_events(raw.status, list(raw.headers.items()))
+            or raw.status == 101
+            or "chunked" in raw.headers.get("Transfer-Encoding", "").lower()
+        )
         setattr(self, RECORD, getattr(raw, RECORD, None))
         super().__init__(
             body=self.file,  # type: ignore[arg-type]
