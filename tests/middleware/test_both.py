@@ -113,6 +113,7 @@ def test_an_application_that_raises_leaves_nothing_behind(ask, backend):
     (TWO, None, 1.95, 4 + 4), ({**TWO, DEADLINE: "1000"}, None, 0.95, 4 + 4),  # the earlier
     ({"grpc-timeout": "60m"}, None, 0.03, 1 + 1),  # never less than half
     ({"grpc-timeout": "soon", DEADLINE: "0"}, None, math.inf, 4 + 4),
+    ({"grpc-timeout": "99999999H"}, None, math.inf, 4 + 4),  # no client could wait so long
     ({}, 0.25, 0.25, 3 + 1), ({DEADLINE: "150"}, 0.25, 0.1, 1 + 1),  # the earlier again
 ])  # fmt: skip
 def test_a_deadline_bounds_the_calls(ask, backend, headers, own, seconds, sent):

@@ -20,7 +20,7 @@ from math import inf
 from typing import Generic, TypeVar
 
 from ..core.checks import check_bool, check_duration, shown, suggesting
-from ..core.headers.fields import Names, collect, is_digits
+from ..core.headers.fields import FOREVER, Names, collect, is_digits
 from ..core.outcome import Reason
 from ..engine.blocks import Block
 from ..engine.clock import SYSTEM_CLOCK, Clock
@@ -187,7 +187,8 @@ def _grpc_timeout(value: str) -> float:
 
 
 def _positive(digits: str, most: int, unit: float) -> float:
-    return int(digits) * unit or inf if len(digits) <= most and is_digits(digits) else inf
+    seconds = int(digits) * unit if len(digits) <= most and is_digits(digits) else 0.0
+    return seconds if 0 < seconds < FOREVER else inf  # of a longer one a socket makes an error
 
 
 # header -> the seconds that a value of it names
