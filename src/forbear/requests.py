@@ -121,10 +121,10 @@ class RetryAdapter(BaseAdapter):
         self.port.adapter = self
         keep_deadlines(getattr(self.inner, "poolmanager", None))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "port"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._connect()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import KW_ONLY
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.call import IN_FLIGHT, IN_QUEUE, Limit
 from ..core.checks import check_bool, check_choice, check_number, check_positive_int
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
     from typing import Literal
 
-    from ..core.call import Call
+    from ..core.call import Call, Notes
     from ..core.outcome import Failure
     from ..engine.port import Port, Response, Source
     from ..limits.scopes import CallerScope
@@ -104,7 +104,7 @@ class Slot:
 class Releasing:
     """A source that gives back the slot of its attempt when its body ends."""
 
-    def __init__(self, stream: Source, notes: dict[object, Any]) -> None:
+    def __init__(self, stream: Source, notes: Notes) -> None:
         self._notes, self.stream = notes, stream
 
     async def read(self) -> bytes:

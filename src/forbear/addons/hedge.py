@@ -42,11 +42,12 @@ from ..limits import Locked
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from ..engine.clock import Clock
+    from ..engine.port import Port, Response
+    from ..engine.settings import Inner, Sent
 
-    Inner = Callable[[Call, Any], Awaitable[Any]]
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 DEBUG = 10  # of logging, which is not needed to decide
@@ -216,7 +217,9 @@ class Hedging:
     def now(self) -> float:
         return self.clock.monotonic()  # a test may replace it
 
-    async def send(self, port: Any, inner: Inner, call: Call, request: Any) -> Any:
+    async def send(
+        self, port: Port[Response], inner: Inner[Sent, Response], call: Call, request: Sent
+    ) -> Response:
         """Send an attempt, and a hedge if it is a first one that takes long."""
         hedge, asked = self.hedge, call.request
         if (
@@ -226,7 +229,8 @@ class Hedging:
             or not (asked.method in hedge.methods or (hedge.keyed and asked.keyed))
         ):
             return await inner(call, request)
-        return await HedgedCall(self, port, inner, call).send(request)
+        response: Response = await HedgedCall(self, port, inner, call).send(request)
+        return response
 
 
 class HedgedCall:
@@ -257,7 +261,9 @@ class HedgedCall:
     ended_at = 0.0
     has_won = first_ended = is_settled = False
 
-    def __init__(self, hedging: Hedging, port: Any, inner: Inner, call: Call) -> None:
+    def __init__(
+        self, hedging: Hedging, port: Port[Any], inner: Inner[Any, object], call: Call
+    ) -> None:
         self.hedging, self.port, self.inner, self.call = hedging, port, inner, call
         self.now = hedging.now
         self.times = hedging.hedge.times(call.sent_to, call.request.method)
@@ -272,7 +278,7 @@ class HedgedCall:
         else:
             self.scope = TaskScope(sys.modules["asyncio"].current_task(self.loop))
 
-    async def send(self, request: Any) -> Any:
+    async def send(self, request: object) -> Any:
         """Send the first attempt; return the response that decides, or raise its error."""
         call, alarms = self.call, self.alarms
         if self.at < alarms.rings_at:
@@ -482,7 +488,9 @@ def lost_attempt(call: Call, failure: Failure | None, ended_at: float) -> Attemp
     return Attempt(failure and failure.status, failure, elapsed, None, None, call.sent_to)
 
 
-async def failure_of(port: Any, call: Call, outcome: Any) -> Failure | None:
+async def failure_of(
+    port: Port[Response], call: Call, outcome: Response | Exception
+) -> Failure | None:
     """Return why an outcome is not good; it is not inspected again."""
     found = await inspected(port, call, outcome)
     call.notes[INSPECTED] = found is outcome

@@ -6,6 +6,7 @@ on. One that raises where a retry is planned or taken ends the retries, as a str
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from inspect import iscoroutinefunction, signature
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +19,7 @@ from ..errors import RetryRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeGuard
 
     from ..core.call import Call
     from ..core.outcome import Failure, Refusal
@@ -29,9 +30,9 @@ NAMES = "begin", "admit", "observe", "plan", "take", "leave", "closed"
 METHODS = {name: tuple(signature(getattr(Limit, name)).parameters)[1:] for name in NAMES}
 
 
-def check(value: Any) -> tuple[Limit, ...]:
+def check(value: object) -> tuple[Limit, ...]:
     """Check the option ``addons``."""
-    if not hasattr(value, "__iter__") or isinstance(value, (str, bytes)):
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         raise TypeError(
             f"addons must be a list of objects, got {shown(value)}: write addons=[Quota()]"
         )
@@ -102,7 +103,7 @@ class OwnLimit(Limit):
         return self._ask(call, seconds, 0.0, self.own.closed, call, origin, now)
 
     def _ask(
-        self, call: Call, check: Callable[[Any], T], otherwise: T,
+        self, call: Call, check: Callable[[object], T], otherwise: T,
         method: Callable[..., object], *given: object,
     ) -> T:  # fmt: skip
         """Call a method of the user's; return ``otherwise`` if it raises, or returns nonsense.
@@ -133,15 +134,15 @@ class OwnLimit(Limit):
 def anything(returned: object) -> None: ...
 
 
-def is_time(value: object) -> bool:
+def is_time(value: object) -> TypeGuard[float]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < inf  # type: ignore[operator]  # NaN is none
 
 
-def seconds(returned: Any) -> float:
-    if not is_time(returned):
-        raise TypeError(f"an add-on returned {shown(returned)}, not seconds")
-    return float(returned)
+def seconds(returned: object) -> float:
+    if is_time(returned):
+        return float(returned)
+    raise TypeError(f"an add-on returned {shown(returned)}, not seconds")
 
 
 def a_plan(returned: Any) -> Plan:

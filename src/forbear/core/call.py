@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from .policy import RetryPolicy
     from .request import Request
 
+    # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
+    Listener = Callable[[Any], object]
+    Notes = dict[object, Any]  # what limits and the like keep of a call, each under its own key
+
 RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
 SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
 SETTING = "forbear"  # key in a response's extensions: of its story, or
@@ -296,8 +300,7 @@ class Call:
         self.request = request  # what a decision may ask of the request
         self.limits = limits  # what all calls of the transport share
         self.random = limits.random
-        # What limits and the like keep of the call, each under its own key.
-        self.notes: dict[object, Any] = {}
+        self.notes: Notes = {}
         # The request as it is sent, where forbear adds, bounds or replays something.
         self.outgoing: Any = None
         self.context: Any = None  # what the enclosing blocks say (engine/context.py)
@@ -352,7 +355,7 @@ class Call:
         return self.request.guard
 
     @property
-    def listeners(self) -> tuple[Callable[[Any], object], ...]:
+    def listeners(self) -> tuple[Listener, ...]:
         """Those of the enclosing blocks, in addition to the transport's own."""
         return () if self.context is None else self.context.listeners
 

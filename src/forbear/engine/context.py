@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Unpack
 
-    from ..core.call import Call
+    from ..core.call import Call, Listener
     from ..core.outcome import Reason
     from ..core.policy import RetryPolicy
     from ..core.policy_fields import PolicyFields
@@ -72,7 +72,7 @@ class CallContext:
     fields: PolicyFields
     deadline_at: float = inf
     clock: Clock = SYSTEM_CLOCK
-    listeners: tuple[Callable[[Any], object], ...] = ()
+    listeners: tuple[Listener, ...] = ()
     sender: Sender | None = None
     most_attempts: float = inf
     random: Callable[[], float] | None = None

@@ -11,7 +11,7 @@ from importlib import import_module
 from logging import INFO, WARNING, getLogger
 from math import inf
 from random import random as system_random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..core.call import LATER, NEVER_QUIET, UNUSED_HINT
 from ..core.outcome import Reason
@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Never
 
-    from ..core.call import Call, Limit, Quiet
+    from ..core.call import Call, Limit, Listener, Quiet
     from ..core.request import Request
     from .clock import Clock, Waiter
     from .context import Sender
 
     Lines = list[tuple[str, str]]
-    # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
-    Listener = Callable[[Any], object]
-    Transmit = Callable[[Call, Any], Awaitable[Any]]
+
+    Sent = TypeVar("Sent")
+    Response = TypeVar("Response")
+    Inner = Callable[[Call, Sent], Awaitable[Response]]
 
     class Layer(Protocol):
         """Goes around each attempt of an asynchronous transport."""
 
-        async def send(self, port: Any, inner: Transmit, call: Call, request: Any) -> Any:
+        async def send(
+            self, port: Any, inner: Inner[Sent, Response], call: Call, request: Sent
+        ) -> Response:
             """Send an attempt by ``inner``."""
             ...
 

@@ -20,9 +20,8 @@ from .facts import EVENTS, NUMBERS, event_of, host_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..core.call import Call
+    from ..core.call import Call, Listener
     from ..engine.clock import Clock, Waiter
-    from ..engine.settings import Listener
     from ..limits.limits import Limits
 
 logger = getLogger("forbear")

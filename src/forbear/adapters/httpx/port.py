@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from weakref import ref
 
-    from httpx import URL, ByteStream, Request, Response
+    from httpx import URL, AsyncClient, ByteStream, Client, Request, Response
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
@@ -100,7 +100,7 @@ class HttpxPort:
         self.ready = {self.byte_stream, self.replaced}
         self.prefetches = settings.watches_bodies
         self.length_line = 0
-        self.client: ref[Any] | None = None
+        self.client: ref[Client | AsyncClient] | None = None
 
     # A call begins. Each one under a time limit asks for these two, so they are looked up once.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def wrap_client(
     library: Library,
-    client: Any,
+    client: object,
     policy: RetryPolicy | None,
     options: Mapping[str, object],
     classes: tuple[Any, ...],
@@ -40,7 +40,7 @@ def wrap_client(
     replace_transports(client, lambda inner: wrappers.get(id(inner)))
 
 
-def unwrap_client(library: Library, client: Any) -> None:
+def unwrap_client(library: Library, client: object) -> None:
     """Put a wrapped client's own transports back, with their own retries."""
     check_client(library, client)
     found = [transport for transport in transports_of(client) if is_ours(transport)]

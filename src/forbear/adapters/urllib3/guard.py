@@ -20,6 +20,7 @@ from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import IO
 
 BLOCK = 16_384  # bytes; urllib3 reads a body in blocks of as many
 # The caller follows a redirect or a challenge by another call with the same body, whose guard knows
@@ -142,7 +143,7 @@ def chunks_of(source: Any) -> Iterator[bytes | str]:
     return blocks_of(source) if hasattr(source, "read") else iter(source)
 
 
-def blocks_of(file: Any) -> Iterator[bytes | str]:
+def blocks_of(file: IO[bytes] | IO[str]) -> Iterator[bytes | str]:
     while block := file.read(BLOCK):
         yield block
 

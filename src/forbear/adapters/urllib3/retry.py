@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType as Trace
     from typing import Self, Unpack
 
+    from urllib3.connectionpool import ConnectionPool
     from urllib3.response import BaseHTTPResponse
 
     from ...addons.options import Options
@@ -59,7 +60,7 @@ class Unseen:
 class Bridge(PoolPort):
     """The settings and their budget, which all copies of a Retry share."""
 
-    def __init__(self, policy: RetryPolicy, options: dict[str, Any]) -> None:
+    def __init__(self, policy: RetryPolicy, options: dict[str, object]) -> None:
         self.given = policy, options
         # No gate: a Retry sees no success, and a call that sleeps in urllib3 cannot be released.
         if "budget" not in options and options.get("strategy") is None:
@@ -75,7 +76,7 @@ class Bridge(PoolPort):
     def __deepcopy__(self, memo: object) -> Bridge:
         return self  # kubernetes copies its configuration deeply; the budget stays one
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Bridge, self.given
 
 
@@ -183,8 +184,9 @@ class Retry(util.Retry):
         return status_code >= 400
 
     def increment(
-        self, method: str | None = None, url: Any = None, response: Any = None,
-        error: Exception | None = None, _pool: Any = None, _stacktrace: Trace | None = None,
+        self, method: str | None = None, url: str | None = None, response: Any = None,
+        error: Exception | None = None, _pool: ConnectionPool | None = None,
+        _stacktrace: Trace | None = None,
     ) -> Self:  # fmt: skip
         """Return the Retry of the next attempt.
 
@@ -253,7 +255,7 @@ class Retry(util.Retry):
             call.sending(self.port.settings.clock.monotonic())
         return call
 
-    def _first_call(self, method: str | None, url: Any, pool: Any) -> Call:
+    def _first_call(self, method: str | None, url: str | None, pool: ConnectionPool | None) -> Call:
         """Begin the call with the attempt that has just failed."""
         settings, context = self.port.settings, CURRENT.get()
         now, setting = settings.clock.monotonic(), None
