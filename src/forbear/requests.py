@@ -155,9 +155,8 @@ class RetryAdapter(BaseAdapter):
         """Send once, through the inner adapter."""
         inner: Any = self.inner
         if proxies:  # it would make the pools of a new proxy by itself
-            wanted: Any = request.url, proxies
             with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
-                proxy: Any = select_proxy(*wanted)
+                proxy: Any = select_proxy(request.url or "", dict(proxies))
                 keep_deadlines(inner.proxy_manager_for(prepend_scheme_if_needed(proxy, "http")))
         response: Any = None
         try:

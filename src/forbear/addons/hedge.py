@@ -261,9 +261,7 @@ class HedgedCall:
     ended_at = 0.0
     has_won = first_ended = is_settled = False
 
-    def __init__(
-        self, hedging: Hedging, port: Port[Any], inner: Inner[Any, object], call: Call
-    ) -> None:
+    def __init__(self, hedging: Hedging, port: Port[Any], inner: Any, call: Call) -> None:
         self.hedging, self.port, self.inner, self.call = hedging, port, inner, call
         self.now = hedging.now
         self.times = hedging.hedge.times(call.sent_to, call.request.method)

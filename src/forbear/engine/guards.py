@@ -8,13 +8,10 @@ different body as the same request. Loaded with the first body that is more than
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from .errors import ConsumedBody, DeadlineCut
-
-if TYPE_CHECKING:
-    from .clock import Clock
 
 
 class Readings:
@@ -37,7 +34,7 @@ class Readings:
         buffer_limit: Bytes of a one-shot body to keep, 0 for none.
     """
 
-    clock: Clock  # set with a deadline
+    clock: Any = None
     deadline_at = inf
 
     def __init__(self, *, replayable: bool, buffer_limit: int) -> None:

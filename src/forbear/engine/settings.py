@@ -23,7 +23,6 @@ from .clock import SYSTEM_CLOCK, Threads
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import ModuleType
-    from typing import Never
 
     from ..core.call import Call, Limit, Listener, Quiet
     from ..core.request import Request
@@ -184,7 +183,7 @@ class Events:
 
 
 DEFAULT_POLICY = RetryPolicy()
-NOTHING: frozenset[Never] = frozenset()
+NOTHING: frozenset[Any] = frozenset()
 OFF = RetryPolicy(max_attempts=1, statuses=NOTHING, failures=NOTHING, conflict_with_key=False)
 PREFETCH = 65_536
 
