@@ -53,6 +53,7 @@ CORES = ("httpcore", "httpcore2")
 # are named as the library's; its local one is a body that does not fit its Content-Length.
 BELOW = {"h2": "RemoteProtocolError", "socksio": "ProxyError"}
 REFUSED_STREAM = 7  # RFC 9113 section 7
+FULL = "TooManyStreamsError"  # of h2: the connection has as many streams as the peer allows
 # A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
 PROXY_REFUSAL = re.compile(
     r"4[0-9]{2}( |\Z)|Invalid username/password|Requested [A-Z /]+ from proxy"
@@ -66,7 +67,7 @@ def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
     kind, phase = meaning_of_class(cls, roots)
     if cls.__name__ == "LocalProtocolError" and is_fault_of_peer(error):
         kind = K.PROTOCOL
-    elif kind not in BY_CLASS:
+    if kind not in BY_CLASS:
         kind, phase = by_cause(error, kind, phase)
     return Failure(kind, phase, error=cls.__name__)
 
@@ -140,11 +141,13 @@ def is_trusted(error: BaseException) -> bool:
 
 
 def is_unprocessed(error: BaseException) -> bool:
-    """HTTP/2: the peer says that it did not process this request.
+    """HTTP/2: the peer says that it did not process this request, or h2 did not send it.
 
     REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM
     and CANCEL prove nothing.
     """
+    if type(error).__name__ == FULL:
+        return True
     event = error.args[0] if error.args else None
     name = type(event).__name__
     if name == "StreamReset":

@@ -281,13 +281,18 @@ class HttpxPort:
             from .pools import free_lost_slots
 
             free_lost_slots(self.inner)
+        elif failure.kind is FailureKind.UNPROCESSED and failure.error == "LocalProtocolError":
+            self.expire_idle(call)  # full of streams that were given up: httpcore resets none
         return failure
 
     async def close_idle(self, call: Call) -> bool:
+        return self.expire_idle(call)
+
+    def expire_idle(self, call: Call) -> bool:
         from .pools import close_idle  # loaded with the first connection that breaks
 
         core = import_module(self.library.roots[1])
-        return await close_idle(self.inner, core.URL(call.sent_to).origin)
+        return close_idle(self.inner, core.URL(call.sent_to).origin)
 
     # Bodies.
 
@@ -324,9 +329,6 @@ class HttpxPort:
         live.pieces.extendleft(reversed(pieces))
         if isinstance(ending, Exception):
             live.pieces.append(ending)
-            from .pools import reset_lost
-
-            reset_lost(self.inner)
         response.stream = self.replaced(live)
         return response
 

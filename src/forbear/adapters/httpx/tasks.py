@@ -74,7 +74,7 @@ class AsyncHttpxPort(HttpxPort):
     async def close_unused(self, response: Response | Exception | None) -> None:
         if isinstance(response, Exception):
             return
-        from .pools import close_lost, free_lost_request, reset_lost
+        from .pools import free_lost_request, free_lost_slots
 
         if response is not None:
             import anyio
@@ -82,5 +82,4 @@ class AsyncHttpxPort(HttpxPort):
             with anyio.CancelScope(shield=True):
                 await response.stream.aclose()  # type: ignore[union-attr]
             free_lost_request(self.inner, response.stream)
-        await close_lost(self.inner)
-        reset_lost(self.inner)
+        free_lost_slots(self.inner)
