@@ -127,7 +127,7 @@ class RetryMiddleware:
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
         held: list[Any] = [None]
-        response: Any
+        response: aiohttp.ClientResponse | None
         try:
             if not self._shared.quiet:
                 held[0] = call_of(port, *facts)
@@ -138,7 +138,7 @@ class RetryMiddleware:
                 setattr(response, SENDS, True)  # nothing else shows that forbear sent it
                 is_accepted = response.status < 300 and port.has_ended(response)
                 if is_accepted and self._is_plain and self._shared.quiet:
-                    return response  # type: ignore[no-any-return]
+                    return response
             except Exception as error:
                 held[0] = error
             response = None  # it would keep a failed one alive for as long as the call waits

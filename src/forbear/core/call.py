@@ -346,8 +346,7 @@ class Call:
         A request that it sends, such as a login, may need a slot, a turn or a permit too: if all
         are taken by calls that wait for their hooks, nobody would ever go on.
         """
-        prepared_for: str = self.notes.get(PREPARED_FOR, self.origin)
-        return prepared_for != self.origin
+        return bool(self.notes.get(PREPARED_FOR, self.origin) != self.origin)
 
     @property
     def guard(self) -> Any:

@@ -6,16 +6,14 @@ Each message says what was given, and the code to write instead.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
-from .checks import check_number, rebuilt, shown, suggesting
+from .checks import T, check_number, rebuilt, shown, suggesting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from _typeshed import DataclassInstance
-
-T = TypeVar("T")
 
 
 @dataclass_transform()

@@ -319,8 +319,7 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
             response = watched(port, sent_request(call), response, lambda: call)
         response = port.free_to_caller(call, response)
     if IN_FLIGHT in call.notes:
-        kept: Response = call.notes[IN_FLIGHT].hand_over(port, call, response)
-        return kept
+        response = call.notes[IN_FLIGHT].hand_over(port, call, response)
     return response
 
 

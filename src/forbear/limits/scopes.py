@@ -66,8 +66,7 @@ def delay_by(call: Call, limit: str, field: str, seconds: float) -> None:
 
 def delayed_so_far(call: Call) -> float:
     """Seconds for which cooldowns have delayed the call so far."""
-    seconds: float = call.notes.get(DELAYED, 0.0)
-    return seconds
+    return float(call.notes.get(DELAYED, 0.0))
 
 
 def note_delay(call: Call, seconds: float) -> None:
