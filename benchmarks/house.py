@@ -106,6 +106,7 @@ BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "src": (14_600, 15_000),
     "uses of Any": (231, 100),  # add-ons are given responses of any library, and calls of one
     "classes deeper than two": (2, 0),
+    "private names": (26, 20),  # of other libraries
     "words of a dialect": (2, 0),
 }
 
@@ -329,8 +330,6 @@ def loads_of_options() -> dict[str, list[Path]]:
 
 def page() -> str:
     """Return the tables of docs/what-you-let-in.md, in round figures."""
-    from forbear import adapters
-
     rows = ["| client | modules | code lines | with all it meets: modules | code lines |"]
     rows.append("| --- | ---: | ---: | ---: | ---: |")
     for client, loaded in loads().items():
@@ -345,10 +344,10 @@ def page() -> str:
         own = paths if paths is first else [path for path in paths if path not in first]
         modules, lines = size_of(own)
         rows.append(f"| {option} | {modules} | {rounded(lines)} |")
-    names = len(re.findall(r"^    (_\w+)  +\S", adapters.__doc__ or "", re.MULTILINE))
+    found = source()
     rows += ["", "| all of it | |", "| --- | ---: |"]
-    rows.append(f"| code lines of the package | {rounded(source()['src'])} |")
-    rows.append(f"| private names of other libraries | {names} |")
+    rows.append(f"| code lines of the package | {rounded(found['src'])} |")
+    rows.append(f"| private names of other libraries | {found['private names']} |")
     rows.append("| dependencies | 0 |")
     return "\n".join(rows)
 
@@ -395,6 +394,10 @@ def source() -> dict[str, int]:
             for node in ast.walk(tree)
         ),
         "classes deeper than two": len(deep_classes(list(trees.values()))),
+        # tests/test_floors.py compares this list with the code.
+        "private names": len(
+            re.findall(r"^    _\w+  +\S", texts["adapters/__init__.py"], re.MULTILINE)
+        ),
         "words of a dialect": sum(
             len(re.findall(rf"\b({DIALECT})\b", text, re.IGNORECASE)) for text in texts.values()
         ),
