@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     import aiohttp
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .addons.options import FamilyOptions
     from .core.policy import RetryPolicy
+    from .engine.calls import Held
 
 __all__ = [
     "CircuitOpenError",
@@ -126,7 +127,7 @@ class RetryMiddleware:
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
-        held: list[Any] = [None]
+        held: Held = [None]
         response: aiohttp.ClientResponse | None
         try:
             if not self._shared.quiet:

@@ -118,7 +118,7 @@ class RetryAdapter(BaseAdapter):
         """Make what does not pickle."""
         settings = Settings("RetryAdapter", *self.given)
         self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded)
-        self.port.adapter = self
+        self.port.send_once = self.send_once
         keep_deadlines(getattr(self.inner, "poolmanager", None))
 
     def __getstate__(self) -> dict[str, object]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     # What the fast path has of a call: the source of the request, what is sent in its place if
     # anything in it is changed, when it began, and the blocks around it.
     Facts = tuple[Any, Outgoing | None, float, CallContext | None]
+    # Its first outcome, then the call and what that returns: what an interruption closes.
+    Held = list[Any]
 
 logger = getLogger("forbear")
 

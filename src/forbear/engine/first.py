@@ -8,7 +8,7 @@ and has a way of its own.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.call import Call
 from .calls import call_after_first, call_of, cancelled, note_success
@@ -18,11 +18,11 @@ from .loop import run
 from .settings import OFF
 
 if TYPE_CHECKING:
-    from .calls import Facts
+    from .calls import Facts, Held
     from .port import Prefetching, Response
 
 
-async def go_on(port: Prefetching[Response], held: list[Any], *facts: *Facts) -> Response:
+async def go_on(port: Prefetching[Response], held: Held, *facts: *Facts) -> Response:
     """Go on with a call; ``held`` has its first outcome, then the call and what that returns."""
     source, outgoing, started_at, _ = facts
     settings, prefetch = port.settings, None
@@ -51,7 +51,7 @@ async def go_on(port: Prefetching[Response], held: list[Any], *facts: *Facts) ->
     return await run(call, port, held)
 
 
-async def let_go(port: Prefetching[Response], held: list[Any], *facts: *Facts) -> None:
+async def let_go(port: Prefetching[Response], held: Held, *facts: *Facts) -> None:
     """Close what the caller of an interrupted call does not get."""
     for one in held:
         await port.close_unused(one.live if isinstance(one, Call) else one)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call, Listener
     from ..engine.clock import Clock, Waiter
+    from ..events import Event
     from ..limits.limits import Limits
 
 logger = getLogger("forbear")
@@ -200,7 +201,7 @@ def level_of(event: Any, call: Call) -> int:
     return WARNING
 
 
-def fields_of(event: Any) -> dict[str, Any]:
+def fields_of(event: Event) -> dict[str, Any]:
     """Return what the log record of an event carries, by name: ``forbear.<field>``."""
     found = {RENAMED.get(name, name): value for name, value in event._asdict().items()}
     found["host"] = host_of(event.origin)

@@ -37,7 +37,7 @@ class Timeouts(dict[str, float | None]):
     trace: Any  # the client's own
     _replaced: Mapping[str, float | None]  # the client's own, where that is longer
 
-    def begin(self, clock: Clock, outgoing: Outgoing, extensions: dict[str, Any]) -> None:
+    def begin(self, clock: Clock, outgoing: Outgoing, extensions: dict[str, object]) -> None:
         """Take the place of the timeouts in the extensions of what is sent."""
         self.clock, self.deadline_at = clock, outgoing.deadline_at
         self.trace, self._replaced = extensions.get("trace"), NONE

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ...addons.options import FamilyOptions
     from ...core.policy import RetryPolicy
+    from ...engine.calls import Held
     from .tasks import AsyncHttpxPort
 
 current = CURRENT.get
@@ -112,7 +113,7 @@ class SyncRetrying:
             outgoing = port.prepare(request, started_at, context)
         if not port.shared.quiet:
             return drive_call(call_of(port, request, outgoing, started_at, context), port)
-        held: list[Any] = [None]
+        held: Held = [None]
         try:
             try:
                 held[0] = response = self.inner.handle_request(
@@ -171,7 +172,7 @@ class AsyncRetrying:
             outgoing = port.prepare(request, started_at, context)
         if not port.shared.quiet:
             return await run(call_of(port, request, outgoing, started_at, context), port)
-        held: list[Any] = [None]
+        held: Held = [None]
         try:
             try:
                 if outgoing is None:

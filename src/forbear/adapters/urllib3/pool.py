@@ -14,6 +14,8 @@ from ...errors import ForbearError
 from .port import Urllib3Port, Urllib3Request, origin_at, path_of
 
 if TYPE_CHECKING:
+    from urllib3 import PoolManager
+
     from ...core.call import Call
     from .guard import Body
     from .port import Limited
@@ -69,10 +71,10 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         manager: Where there are several origins: makes the pool of another one.
     """
 
-    manager: Any = None
+    manager: PoolManager
     _has_warned = False
     # Most calls give no Retry: the one that was made for the default of their pool.
-    latest: tuple[object, Any] = (..., None)
+    latest: tuple[object, Retry] = (..., Retry.DEFAULT)
     status_of = staticmethod(attrgetter("status"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
     raw_of = staticmethod(lambda response: response)

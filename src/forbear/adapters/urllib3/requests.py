@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import requests
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
@@ -14,6 +14,7 @@ from ...engine.calls import wants_status_error
 from .port import Urllib3Port, Urllib3Request, origin_at, viewed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from http.cookiejar import CookieJar
     from weakref import ref
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
-    Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
+    Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, object]
 
 
 class RequestsPort(Urllib3Port[requests.Response]):
@@ -35,7 +36,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
     raw_of = staticmethod(attrgetter("raw"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 
-    adapter: Any  # which sends once
+    send_once: Callable[..., requests.Response]  # of the adapter
     session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
     def view_of(self, source: Source) -> Urllib3Request:
@@ -56,11 +57,11 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
     def send_as(
         self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
-    ) -> Any:
+    ) -> requests.Response:
         timeout, *others = view.arguments
         if self.is_bounded(limits):
             timeout = self.bounded(view, limits)
-        return self.adapter.send_once(request, view.streams, timeout, *others)
+        return self.send_once(request, view.streams, timeout, *others)
 
     def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
