@@ -289,7 +289,7 @@ class HedgedCall:
             if self.hedge is None or not await self.settle(error):
                 raise
         else:  # without a response the hedge has cancelled it
-            if call.live is None or self.port.head_of(call.live)[0] < 400:
+            if call.live is None or self.port.status_of(call.live) < 400:
                 # Of one that was cancelled, for how long it has lasted: without those the quantile
                 # would fall with each hedge.
                 self.times.learn(self.now() - call.sent_at)

@@ -10,7 +10,7 @@ from logging import DEBUG, getLogger
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import IN_FLIGHT, PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, Call, Story
+from ..core.call import IN_FLIGHT, PLUGIN, PLUGIN_ERROR, RECORD, SENT_BEFORE, STORY, Call, Story
 from ..core.outcome import Reason
 from . import current
 from .errors import story_below
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import Classifier, Copying, Given, Sent, Url
+    from .port import Classifier, Copying, Given, Port, Response, Sent, Url
     from .settings import Settings
 
     # What the fast path has of a call: the source of the request, what is sent in its place if
@@ -139,6 +139,18 @@ def note_at_sender(call: Call, reason: Reason) -> None:
 
 
 # A call ends.
+
+
+def is_done(port: Port[Response], call: Call, response: Response) -> bool:
+    """Would the fast path return this response to a first attempt?"""
+    settings = port.settings
+    is_whole = call.prefetch_result == "whole"
+    return (
+        port.status_of(response) < 300
+        and (is_whole or (call.outgoing is None and not settings.watches_bodies))
+        and STORY not in call.notes  # of a hedge
+        and settings.shared_in_layers.quiet
+    )
 
 
 def with_story(port: Classifier, call: Call, error: Exception) -> Exception:

@@ -232,7 +232,7 @@ async def keep(port: Port[Response], call: Call, outcome: Response | Exception) 
     if port.has_ended(response):
         return True
     found: list[bytes] | None
-    if call.status != port.head_of(response)[0]:  # the first event of a stream has judged it
+    if call.status != port.status_of(response):  # the first event of a stream has judged it
         found = port.pieces_of(response)  # nothing else of it is kept
         await close(port, response)
     else:

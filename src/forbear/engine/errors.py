@@ -80,12 +80,13 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
 
 def classify_response(port: Port[Response], call: Call, response: Response) -> Failure | None:
     """Make the failure of a response; None: it is good."""
-    status, lines = port.head_of(response)
+    status = port.status_of(response)
     if port.settings.limits.reads_quotas:
-        note_quotas(port, call, lines)
+        note_quotas(port, call, port.head_of(response)[1])
     if status < 400 and not call.notes.get(FLAGGED) and call.body_error is None:
         call.status = status
         return None
+    lines = port.head_of(response)[1]
     failure = classify_status(port, call, status, lines, port.story_of(response))
     if failure is not None and any(name.lower() in COOKIES for name, _ in lines):
         port.keep_cookies(call, response)

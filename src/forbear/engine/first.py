@@ -28,7 +28,7 @@ async def go_on(port: Prefetching[Response], held: Held, *facts: *Facts) -> Resp
     settings, prefetch = port.settings, None
     if not isinstance(held[0], Exception):
         response: Response = held[0]
-        view, status = port.view_of(source), port.head_of(response)[0]
+        view, status = port.view_of(source), port.status_of(response)
         sent, policy = view.original, settings.policy
         if outgoing is not None:
             sent, policy = outgoing.request, outgoing.policy

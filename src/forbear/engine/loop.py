@@ -14,7 +14,7 @@ from ..core.call import DELAYED_BY, IN_FLIGHT, IN_QUEUE, INSPECTED, KEPT, PREPAR
 from ..core.decide import decide, relies_on_key
 from ..core.outcome import GiveUp, Reason, SendAgain
 from ..errors import RetryRefused
-from .calls import end_attempt, ended, not_retried, notify_outer_loops
+from .calls import end_attempt, ended, is_done, not_retried, notify_outer_loops
 from .driver import classify, closed, hand_over, inspected, keep, last_error, run_hook, send, sleep
 from .errors import drop_frames
 from .settings import OFF
@@ -167,11 +167,15 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
     try:
         outcome: Response | Exception | None = call.live  # None: the next attempt is yet to be sent
         wait = enter(port, call) if outcome is None else 0.0
+        # A call from the first attempt on only because of a layer: as on the fast path, no limit
+        # has to admit that, or to observe its success.
+        is_plain = outcome is None and settings.shared_in_layers.quiet and wait == 0
+        is_plain = is_plain and not (call.history or settings.wants_ends)
         while True:
             if outcome is None:
                 if wait > 0 and not await sleep(port, wait, call):
                     break
-                longer = admit(call, port)
+                longer = 0.0 if is_plain else admit(call, port)
                 if longer is None:
                     break
                 if longer > 0:
@@ -189,6 +193,9 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
                     if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
+            if is_plain and not isinstance(outcome, Exception) and is_done(port, call, outcome):
+                return noted(handed, outcome)
+            is_plain = False
             if not call.notes.pop(INSPECTED, False):
                 outcome = await inspected(port, call, outcome)
             seconds = settle(call, settings, await classify(port, call, outcome))

@@ -210,6 +210,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # The head of a response.
 
+    def status_of(self, response: Response, /) -> int: ...
     def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
         """Status and header lines."""
         ...

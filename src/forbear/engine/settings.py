@@ -202,6 +202,7 @@ class Settings:
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         shared: As of ``limits``; never quiet if an add-on is asked about each attempt: what looks
             like a success may be none.
+        shared_in_layers: The same for a call with layers.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         first_lines: Functions of add-ons that return header lines for all attempts of a call.
         attempt_lines: Functions of add-ons that return header lines for one attempt alone.
@@ -277,8 +278,9 @@ class Settings:
         )
         self.limits = limits_of(**{name: given[name] for name in (*ADDONS, "random")})
         self.limits_when_off = Limits(one for one in self.limits.listed if one.sees_untouched)
-        asks = self.judges or self.inspectors or self.layers
-        self.shared: Quiet = NEVER_QUIET if asks else self.limits.shared
+        asks = self.judges or self.inspectors
+        self.shared_in_layers: Quiet = NEVER_QUIET if asks else self.limits.shared
+        self.shared: Quiet = NEVER_QUIET if self.layers else self.shared_in_layers
         self.policy = self.limits.merged(policy)
         self.events = Events(self.name, given["on_event"])
         if given["on_event"]:

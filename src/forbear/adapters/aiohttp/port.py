@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -232,6 +233,8 @@ class AiohttpPort:
             return error
 
     # After each attempt.
+
+    status_of = staticmethod(attrgetter("status"))
 
     def head_of(self, response: ClientResponse) -> tuple[int, Sequence[Line]]:
         return response.status, response.raw_headers

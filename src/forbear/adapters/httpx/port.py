@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from importlib import import_module
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
@@ -256,6 +257,8 @@ class HttpxPort:
         return length
 
     # After each attempt.
+
+    status_of = staticmethod(attrgetter("status_code"))
 
     def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
         return response.status_code, response.headers.raw
