@@ -168,6 +168,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
     """
 
     decodes: bool
+    status_of: Callable[[Response], int]
 
     @property
     def clock(self) -> Clock: ...
@@ -210,7 +211,6 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # The head of a response.
 
-    def status_of(self, response: Response, /) -> int: ...
     def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
         """Status and header lines."""
         ...

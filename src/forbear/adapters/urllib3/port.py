@@ -76,8 +76,6 @@ class Urllib3Port(Port[AnyResponse]):
     if TYPE_CHECKING:
 
         @staticmethod
-        def status_of(response: AnyResponse, /) -> int: ...
-        @staticmethod
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
         @staticmethod
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
