@@ -144,10 +144,9 @@ def note_at_sender(call: Call, reason: Reason) -> None:
 def is_done(port: Port[Response], call: Call, response: Response) -> bool:
     """Would the fast path return this response to a first attempt?"""
     settings = port.settings
-    is_whole = call.prefetch_result == "whole"
     return (
         port.status_of(response) < 300
-        and (is_whole or (call.outgoing is None and not settings.watches_bodies))
+        and (call.prefetch_result == "whole" or not (call.outgoing or settings.watches_bodies))
         and STORY not in call.notes  # of a hedge
         and settings.shared_in_layers.quiet
     )

@@ -343,8 +343,7 @@ class AiohttpPort:
     def surround(
         self, request: object, response: ClientResponse, make: Callable[[Bytes], Bytes]
     ) -> ClientResponse:
-        source = make(source_of(response))
-        response.content = Replaced(response.content, source)
+        response.content = Replaced(response.content, make(source_of(response)))
         return response
 
     def source_of_rest(self, call: Call, response: ClientResponse) -> Bytes:
