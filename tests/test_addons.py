@@ -15,16 +15,21 @@ from forbear.engine.settings import ADDONS
 from .processes import python
 
 ROOT = Path(forbear.__file__).parent
-# What a feature of ``addons/`` is called, but not the steps, events and errors of any limit.
+# What a feature of ``addons/`` is called, but not the errors and reasons of any limit or plug-in,
+# the header of the draft, and what urllib3, httpx-retries and asyncio call their own.
 NAMES = re.compile(
     r"breaker|circuit(?!_?open_?error)|budget|cooldown|pacing|paced|concurren"
-    r"|\bslot(?!s=)|hedg|strateg|\bOrigins\b|\bresum|event_streams|idempotency|contact|announce|incoming"
-    r"|retry_if|before_attempt|stop_outer",
+    r"|\bslot(?!s=)|hedg|(?<!backoff_)strateg(?!y.failed)|\borigins\b(?! must)|\bresum(?!e_(parser|reading))"
+    r"|event_streams|idempotency(?!-key)|contact|announce|incoming|retry_if|before_attempt|stop_outer",
     re.IGNORECASE,
 )
-# Lines of code of each floor that still name one. The numbers may only fall; a table of options is
-# to name each once.
-STILL_NAMED = {"adapters": 7, "core": 20, "engine": 18}
+# Lines of code that name one, in what all calls share. The numbers may only fall.
+STILL_NAMED = {
+    "engine/settings.py": 17,  # the one table of options, and which of them a policy's vendors need
+    "core/outcome.py": 3,  # members of Reason, a closed set
+    "adapters/urllib3/retry.py": 4,  # has no gate, so a budget of its own instead
+    "adapters/names.py": 1,  # forbear.strategies, where a wrong name may be of
+}
 
 
 @pytest.mark.slow
@@ -38,7 +43,7 @@ def test_without_an_add_on_everything_else_works(option):
 
 def test_shared_code_names_no_add_on_but_in_the_table():
     found = Counter(
-        folder
+        path.relative_to(ROOT).as_posix()
         for folder in ("core", "engine", "limits", "adapters")
         for path in (ROOT / folder).rglob("*.py")
         for line in code_of(path.read_text(encoding="utf-8"))

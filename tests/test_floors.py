@@ -22,7 +22,7 @@ ROOT = Path(forbear.__file__).parent
 # The last are __main__ and forbear.
 HEIGHTS = [
     ("errors", "core"),
-    ("limits", "idempotency"),
+    ("limits", "idempotency", "records"),
     ("engine",),
     ("addons", "events", "telemetry"),
     ("adapters",),
@@ -75,7 +75,7 @@ ACTING = r"addons\.(contact|event_streams|hedge|hooks|concurrency|incoming|inspe
 PURE = [
     name
     for name in FILES
-    if re.match(r"(core|limits|addons)\b", name) and not re.fullmatch(ACTING, name)
+    if re.match(r"(core|limits|addons|records)\b", name) and not re.fullmatch(ACTING, name)
 ]
 NODES = {}  # of each syntax tree
 INSIDE = []  # importer, line, what it imports of forbear

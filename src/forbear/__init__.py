@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from .core.outcome import FailureKind as FailureKind
     from .core.outcome import Reason as Reason
     from .core.policy import RetryPolicy as RetryPolicy
-    from .core.record import AttemptRecord as AttemptRecord
-    from .core.record import CallRecord as CallRecord
-    from .core.record import record_of as record_of
     from .engine.blocks import deadline as deadline
     from .engine.blocks import override as override
     from .errors import CircuitOpenError as CircuitOpenError
@@ -49,10 +46,13 @@ if TYPE_CHECKING:
     from .errors import ForbearError as ForbearError
     from .idempotency import IdempotencyKeys as IdempotencyKeys
     from .limits.gate import RetryGate as RetryGate
+    from .records import AttemptRecord as AttemptRecord
+    from .records import CallRecord as CallRecord
+    from .records import record_of as record_of
 
 _PLACES = {
-    "AttemptRecord": "core.record",
-    "CallRecord": "core.record",
+    "AttemptRecord": "records",
+    "CallRecord": "records",
     "CircuitBreaker": "addons.breaker",
     "CircuitOpenError": "errors",
     "ConcurrencyLimit": "addons.concurrency",
@@ -74,7 +74,7 @@ _PLACES = {
     "deadline": "engine.blocks",
     "override": "engine.blocks",
     "read_hint": "core.headers.hints",
-    "record_of": "core.record",
+    "record_of": "records",
 }
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (

@@ -3,9 +3,9 @@
 from forbear import FailureKind, Fixed, Reason, RetryPolicy
 from forbear.core.call import Call, Rest
 from forbear.core.outcome import GiveUp
-from forbear.core.record import record_from
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
+from forbear.records import record_from
 from forbear.strategies import Failure, Phase
 from forbear.telemetry.facts import kind_of
 

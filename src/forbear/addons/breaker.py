@@ -462,7 +462,7 @@ class CircuitTransition(NamedTuple):
         return WARNING if self.to_state == "open" else INFO
 
     def sentence(self) -> str:
-        from ..core.record import in_seconds
+        from ..records import in_seconds
 
         text = f"circuit {self.from_state} to {self.to_state}"
         if self.open_for is not None:

@@ -609,7 +609,7 @@ class Hedged(NamedTuple):
         return DEBUG
 
     def sentence(self) -> str:
-        from ..core.record import in_seconds
+        from ..records import in_seconds
 
         why = "" if self.reason is None else f" ({self.reason})"
         return f"a second attempt after {in_seconds(self.after)}, {self.outcome}{why}"

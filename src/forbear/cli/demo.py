@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 from ..core.checks import to_install
 from ..core.outcome import Reason
 from ..core.policy import RetryPolicy
-from ..core.record import record_of
 from ..engine.blocks import deadline
 from ..engine.settings import DEFAULT_POLICY
+from ..records import record_of
 from ..testing.server import Arrival, FaultServer
 from . import complain
 

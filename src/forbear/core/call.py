@@ -1,6 +1,6 @@
 """Call: the state of one call, from its first attempt to its end, and the notes that stay of it.
 
-What the state means for the next step is decide.py's, and what a caller learns of it record.py's.
+What the state means for the next step is decide.py's, and what a caller learns of it records.py's.
 What outlives the call is in ``limits``, behind the ``Limit`` protocol. All instants are monotonic
 seconds.
 """
@@ -90,7 +90,7 @@ PLUGIN_ERROR = "plugin error"  # the exception that the user's own schedule, bud
 PLUGIN = "plugin"  # what it is called in the log line about that
 LATER = "later"  # events about the last failure, which follow that of the failed attempt
 REFUND = "refund"  # tokens that come back, unless the next attempt is sent
-STORY = "story"  # what its record says besides, by its fields, and
+STORY = "story"  # fields of its record (records.py) that limits and add-ons have noted; and
 # if two attempts were in flight at once, the one that does not decide, with ``sent_after`` if it is
 # the second; and after how many seconds that was sent.
 ORDER = "order"

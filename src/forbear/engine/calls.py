@@ -156,7 +156,7 @@ def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
     """Attach the story, unless an inner forbear has attached its own."""
     before = getattr(error, RECORD, None)
     if story_below(port, call, before) is None:
-        from ..core.record import record_from  # a retried call that fails makes its record
+        from ..records import record_from  # a retried call that fails makes its record
 
         if isinstance(before, Story):
             with suppress(AttributeError, ValueError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
-from ..core.record import in_seconds
 from ..errors import RetryRefused
+from ..records import in_seconds
 from .calls import ended, note_at_sender, with_story
 from .settings import OFF
 

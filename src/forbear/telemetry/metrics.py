@@ -1,6 +1,8 @@
 """Metrics: their table, and a listener that counts.
 
-All code that counts follows ``METRICS``.
+All code that counts follows ``METRICS``. It has the rows of add-ons too: a registry is given all
+metrics before any client is made, and would load every add-on to collect them. What a row counts is
+in its add-on: events, and ``readings`` for gauges.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ except ImportError:
         f"forbear.telemetry.otel needs opentelemetry-api: {to_install('otel')}"
     ) from None
 
-from ..core.record import record_of
 from ..engine.clock import SYSTEM_CLOCK
+from ..records import record_of
 from .ends import CallEnded
 from .event_log import fields_of
 from .events import RetryScheduled, cause_of

@@ -1,15 +1,17 @@
-"""Record: the story of one call, for its caller; loaded when it is asked for, or on an error.
+"""Records: the story of one call, for its caller; loaded when it is asked for, or on an error.
 
 Holds method, origin, status, class names and durations: never a path, query, header value, body or
-exception text.
+exception text. Nothing that decides imports this: a limit or an add-on notes its field, by name, in
+``call.notes[STORY]``. A new one is added here, where users and their type checkers find it, and to
+``SECONDS`` if it is a time.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .call import ORDER, RECORD, SENDS, SENT, SETTING, Story
-from .outcome import FailureKind, Phase, Reason
+from .core.call import ORDER, RECORD, SENDS, SENT, SETTING, Story
+from .core.outcome import FailureKind, Phase, Reason
 
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 
@@ -111,7 +113,7 @@ class CallRecord(NamedTuple):
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}"
 
 
-# What a call has waited for besides, by the fields of its record.
+# What is said of the times that limits and add-ons have noted, by field.
 SECONDS = {"held": "held", "waited_for_slot": "waited for a slot", "paced": "paced"}
 
 
