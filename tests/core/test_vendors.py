@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from forbear import RetryPolicy
 from forbear.core.headers.fields import media_type
 from forbear.core.headers.hints import joined
 from forbear.core.headers.vendors import VENDORS, VENDORS_WITH_BODY_HINTS, vendor_hint
@@ -35,6 +36,13 @@ def info(delay: object) -> dict[str, Any]:
 
 def after(seconds: float) -> Hint:
     return Hint(seconds, None, "google.rpc.retryinfo")
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_policy_for_a_vendor_reads_all_that_it_has_documented(vendor: str) -> None:
+    """Also of one that says it in the events of its streams alone."""
+    reads = (vendor,) if vendor in VENDORS_WITH_BODY_HINTS else ()
+    assert RetryPolicy().for_vendors(vendor).vendors == reads
 
 
 # RooCodeInc/Roo-Code#3883, a quota of a minute.

@@ -272,7 +272,7 @@ VENDORS: dict[str, Vendor] = {
     "openai": Vendor(read=openai, read_event=openai_event),
 }
 
-# Vendors whose hint is in the body.
+# Vendors whose hint is in the body, or in an event of a stream.
 VENDORS_WITH_BODY_HINTS = tuple(
     sorted(name for name, vendor in VENDORS.items() if vendor.read or vendor.read_event)
 )
@@ -285,7 +285,7 @@ def policy_for(policy: RetryPolicy, vendors: Iterable[str]) -> RetryPolicy:
         statuses=policy.statuses | {one for row in rows.values() for one in row.statuses},
         hinted_statuses=policy.hinted_statuses
         | {one for row in rows.values() for one in row.hinted_statuses},
-        vendors=(*policy.vendors, *(name for name, row in rows.items() if row.read)),
+        vendors=(*policy.vendors, *(name for name in rows if name in VENDORS_WITH_BODY_HINTS)),
     )
 
 
