@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.engine.settings import ADDONS
+from forbear.addons.options import FamilyOptions, Options
+from forbear.engine.settings import ADDONS, DEFAULTS
 
 from .processes import python
 
@@ -50,6 +51,11 @@ def test_shared_code_names_no_add_on_but_in_the_table():
         if NAMES.search(line)
     )
     assert not found - Counter(STILL_NAMED), "further lines name one"
+
+
+def test_every_option_is_explained():
+    """To type checkers and ``help()``; tests/docs holds the page to the same names."""
+    assert {*Options.__annotations__, *FamilyOptions.__annotations__} == {*DEFAULTS, "prefetch"}
 
 
 def code_of(text):

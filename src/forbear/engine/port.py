@@ -249,7 +249,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         ...
 
     def live(self, request: Any, response: Response, ends_at: float = ...) -> Live:
-        """The only reader of what is still to come."""
+        """The only reader of what is still to come, what was put back included."""
         ...
 
     def put_back(
