@@ -25,64 +25,56 @@ if TYPE_CHECKING:
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
 
-def rows(kind: FailureKind, phase: Phase, names: str) -> dict[str, Meaning]:
-    return dict.fromkeys(names.split(), (kind, phase))
+def by_name(table: dict[Meaning, str]) -> dict[str, Meaning]:
+    return {name: meaning for meaning, names in table.items() for name in names.split()}
 
 
 # Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses
 # not named. Bare bases: something of the pool, anything may have been sent.
-URLLIB3: dict[str, Meaning] = {
-    **rows(K.REFUSED, UNSENT, "NewConnectionError"),
-    **rows(K.DNS, UNSENT, "NameResolutionError"),
-    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeoutError"),
-    **rows(K.POOL, UNSENT, "EmptyPoolError"),
+OF_URLLIB3: dict[Meaning, str] = {
+    (K.REFUSED, UNSENT): "NewConnectionError",
+    (K.DNS, UNSENT): "NameResolutionError",
+    (K.CONNECT_TIMEOUT, UNSENT): "ConnectTimeoutError",
+    (K.POOL, UNSENT): "EmptyPoolError",
     # Also a TLS handshake or CONNECT that stalled: ``mark_unsent`` tells.
-    **rows(K.READ_TIMEOUT, SENT, "ReadTimeoutError"),
+    (K.READ_TIMEOUT, SENT): "ReadTimeoutError",
     # A TLS 1.3 server refuses a client's certificate after it read the request.
-    **rows(K.TLS, SENT, "SSLError"),
-    **rows(K.PROXY, SENT, "ProxyError"),  # also raised after a forward proxy had read the request
-    **rows(K.PROTOCOL, SENT, "ProtocolError MaxRetryError RequestError PoolError HTTPError"),
-    **rows(K.PROTOCOL, ANSWERED, "InvalidHeader IncompleteRead InvalidChunkLength"),
-    **rows(K.TIMEOUT, SENT, "TimeoutError"),
+    (K.TLS, SENT): "SSLError",
+    (K.PROXY, SENT): "ProxyError",  # also raised after a forward proxy had read the request
+    (K.PROTOCOL, SENT): "ProtocolError MaxRetryError RequestError PoolError HTTPError",
+    (K.PROTOCOL, ANSWERED): "InvalidHeader IncompleteRead InvalidChunkLength",
+    (K.TIMEOUT, SENT): "TimeoutError",
     # Never. ResponseError: an inner retry loop gave up.
-    **rows(K.DECODING, ANSWERED, "DecodeError"),
-    **rows(K.PERMANENT, ANSWERED, "ResponseError ResponseNotChunked BodyNotHttplibCompatible"),
-    **rows(
-        K.PERMANENT,
-        UNSENT,
-        "FullPoolError ClosedPoolError HostChangedError LocationValueError LocationParseError"
-        " URLSchemeUnknown ProxySchemeUnknown ProxySchemeUnsupported TimeoutStateError",
-    ),
-    **rows(K.PERMANENT, SENT, "UnrewindableBodyError"),
-    **rows(K.UNKNOWN, SENT, "HeaderParsingError"),  # urllib3 logs it and continues
+    (K.DECODING, ANSWERED): "DecodeError",
+    (K.PERMANENT, ANSWERED): "ResponseError ResponseNotChunked BodyNotHttplibCompatible",
+    (K.PERMANENT, UNSENT): "FullPoolError ClosedPoolError HostChangedError LocationValueError"
+    " LocationParseError URLSchemeUnknown ProxySchemeUnknown ProxySchemeUnsupported"
+    " TimeoutStateError",
+    (K.PERMANENT, SENT): "UnrewindableBodyError",
+    (K.UNKNOWN, SENT): "HeaderParsingError",  # urllib3 logs it and continues
 }
-REQUESTS: dict[str, Meaning] = {
-    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeout"),
-    **rows(K.READ_TIMEOUT, SENT, "ReadTimeout"),
-    **rows(K.RESET, SENT, "ConnectionError"),
-    **rows(K.TLS, SENT, "SSLError"),
-    **rows(K.PROXY, SENT, "ProxyError"),
-    **rows(K.PROTOCOL, ANSWERED, "ChunkedEncodingError"),
-    **rows(K.TIMEOUT, SENT, "Timeout"),
-    **rows(K.PROTOCOL, SENT, "RequestException"),
+OF_REQUESTS: dict[Meaning, str] = {
+    (K.CONNECT_TIMEOUT, UNSENT): "ConnectTimeout",
+    (K.READ_TIMEOUT, SENT): "ReadTimeout",
+    (K.RESET, SENT): "ConnectionError",
+    (K.TLS, SENT): "SSLError",
+    (K.PROXY, SENT): "ProxyError",
+    (K.PROTOCOL, ANSWERED): "ChunkedEncodingError",
+    (K.TIMEOUT, SENT): "Timeout",
+    (K.PROTOCOL, SENT): "RequestException",
     # Never. RetryError: an inner retry loop gave up.
-    **rows(K.DECODING, ANSWERED, "ContentDecodingError"),
-    **rows(
-        K.PERMANENT,
-        ANSWERED,
-        "RetryError HTTPError TooManyRedirects StreamConsumedError JSONDecodeError",
-    ),
-    **rows(
-        K.PERMANENT,
-        UNSENT,
-        "InvalidJSONError InvalidURL InvalidProxyURL MissingSchema InvalidSchema URLRequired",
-    ),
-    **rows(K.PERMANENT, SENT, "InvalidHeader UnrewindableBodyError"),
+    (K.DECODING, ANSWERED): "ContentDecodingError",
+    (K.PERMANENT, ANSWERED): "RetryError HTTPError TooManyRedirects StreamConsumedError"
+    " JSONDecodeError",
+    (K.PERMANENT, UNSENT): "InvalidJSONError InvalidURL InvalidProxyURL MissingSchema InvalidSchema"
+    " URLRequired",
+    (K.PERMANENT, SENT): "InvalidHeader UnrewindableBodyError",
 }
+URLLIB3, REQUESTS = by_name(OF_URLLIB3), by_name(OF_REQUESTS)
 LIBRARIES = {
     "urllib3.exceptions": URLLIB3,
     "requests.exceptions": REQUESTS,
-    "h2.exceptions": rows(K.PROTOCOL, SENT, "H2Error"),
+    "h2.exceptions": {"H2Error": (K.PROTOCOL, SENT)},
 }
 # Classes that only pass on what the error inside them means.
 WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
