@@ -220,7 +220,6 @@ def test_a_streamed_response_of_urllib3_shows_its_socket():
         assert type(below) is http.client.HTTPResponse
         assert type(below.fp.raw) is socket.SocketIO
         assert isinstance(below.fp.raw._sock, socket.socket)
-        assert streamed._original_response is below
         assert urllib3_sockets.socket_of(streamed) is below.fp.raw._sock
         streamed.close()
     made = urllib3.HTTPResponse(io.BytesIO(b"hello"), status=200, preload_content=False)

@@ -114,3 +114,14 @@ def test_a_url_that_has_no_origin_is_the_librarys_own_error():
     request.url = "http://a.example:99999/"
     with pytest.raises((requests.RequestException, ValueError)):
         RetryAdapter().send(request)
+
+
+def test_a_session_takes_the_cookies_of_a_response_whose_body_is_bounded(server, session):
+    """Where a body is read within a deadline, the response is one of ours."""
+    lines = "header=Set-Cookie:a=1;header=Set-Cookie:b=2"
+    server.script("/thing", f"200;body=300000;{lines}")
+    with forbear.deadline(60):
+        response = retrying(session).get(server.url + "/thing", stream=True)
+        assert type(response.raw).__name__ == "Replaced"
+    assert dict(response.cookies) == dict(session.cookies) == {"a": "1", "b": "2"}
+    assert len(response.content) == 300_000

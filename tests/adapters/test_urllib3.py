@@ -11,6 +11,9 @@ from urllib3.util import Retry
 
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
+from forbear.engine.clock import SYSTEM_CLOCK
+from forbear.engine.driver import LATE, read_part
+from forbear.engine.loop import drive
 from forbear.testing import FakeClock
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
@@ -209,3 +212,17 @@ def test_a_body_that_is_read_after_the_deadline_ends_at_once(server):
         time.sleep(0.35)
         with pytest.raises(DeadlineExceeded):
             response.read()
+
+
+def test_a_long_body_that_was_looked_at_twice_is_read_on_without_a_bound(server, manager):
+    """As ``retry_if`` and a hold look at one: neither look's quarter of a second binds the caller."""
+    server.script("/thing", "200;body=1000000")
+    response = manager.request("GET", server.url + "/thing", preload_content=False)
+    for _ in range(2):
+        ends_at = SYSTEM_CLOCK.true_monotonic() + 0.1
+        live = manager.port.live(None, response, ends_at)
+        looked = read_part(manager.port, response, live, lambda piece, received: False)
+        response, _, ending = drive(looked)
+        assert ending is LATE
+    time.sleep(0.11)
+    assert len(response.read()) == 1_000_000

@@ -8,6 +8,8 @@ bounded, held, inspected or resumed.
 from __future__ import annotations
 
 from functools import partial
+from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
@@ -19,17 +21,14 @@ from ...engine.bodies import Nothing, innermost, layers, rest_of
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...errors import ForbearError
-from .live import PIECE, Live, bound
+from .live import PIECE, Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from ...engine.port import Ending, Source
 
-HEAD = (
-    "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
-    "auto_close",
-)  # fmt: skip
+HEAD = "headers", "status", "version", "version_string", "reason", "decode_content", "retries"
 
 
 class File:
@@ -68,12 +67,15 @@ class Replaced(HTTPResponse):
     Args:
         raw: The other one.
         source: Of its body.
-        is_copy: The caller keeps the other one.
     """
 
-    def __init__(self, raw: Any, source: Source, *, is_copy: bool = False) -> None:
+    def __init__(self, raw: Any, source: Source) -> None:
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
+        # In place of http.client's: requests takes cookies from it, an error closes it.
+        named["original_response"] = SimpleNamespace(
+            msg=raw.headers, close=self.file.close, isclosed=lambda: False
+        )
         # Does its caller want each part when it arrives? urllib3 gives each chunk of a chunked one.
         self.is_prompt = (
             begins_events(raw.status, list(raw.headers.items()))
@@ -85,8 +87,6 @@ class Replaced(HTTPResponse):
             body=self.file,  # type: ignore[arg-type]
             preload_content=False,
             enforce_content_length=False,  # its sources do, each for its own part
-            # requests takes cookies from it; a copy must not close it.
-            original_response=None if is_copy else getattr(raw, "_original_response", None),
             request_url=raw.url,
             **named,
         )
@@ -101,6 +101,12 @@ class Replaced(HTTPResponse):
         """The response that is read from now."""
         found: HTTPResponse = getattr(innermost(self.file.source), "raw", self.first)
         return found
+
+    def bound(self, ends_at: float, late: Callable[[], Exception] | None = None) -> None:
+        """Let each read end by an instant of the system's clock; ``late`` is as of ``Live``."""
+        inner = innermost(self.file.source)
+        if isinstance(inner, Live):
+            inner.ends_at, inner.late = ends_at, late
 
     @property
     def connection(self) -> Any:
@@ -166,10 +172,13 @@ def around(raw: HTTPResponse, make: Callable[[Source], Source]) -> Replaced:
 def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception) -> Replaced:
     """Make the response that gives what was read, and goes on as it ended."""
     again = ProtocolError("Connection broken: the body has broken before")
-    return Replaced(raw, rest_of(pieces, ending, source_of(raw), again))
+    made = Replaced(raw, rest_of(pieces, ending, source_of(raw), again))
+    made.bound(inf)  # the reading was, and it is over
+    return made
 
 
 def within(raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None) -> HTTPResponse:
     """Let each read from a response end at the latest that many seconds from now."""
     replaced = around(raw, lambda source: source)
-    return bound(replaced, SYSTEM_CLOCK.true_monotonic() + seconds, late)
+    replaced.bound(SYSTEM_CLOCK.true_monotonic() + seconds, late)
+    return replaced

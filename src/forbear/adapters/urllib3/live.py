@@ -120,26 +120,6 @@ def timeout_of(sock: Any) -> float | None:
     return own
 
 
-def live_of(raw: HTTPResponse, ends_at: float = inf) -> Live:
-    """What reads a body on."""
-    bound(raw, ends_at)
-    return Live(raw, ends_at)
-
-
-def bound(
-    raw: HTTPResponse, ends_at: float, late: Callable[[], Exception] | None = None
-) -> HTTPResponse:
-    """Let each read of a replaced body end in time."""
-    file = getattr(raw, "file", None)
-    if file is not None:
-        from ...engine.bodies import innermost
-
-        inner = innermost(file.source)
-        if isinstance(inner, Live):
-            inner.ends_at, inner.late = ends_at, late
-    return raw
-
-
 def is_cut_off(raw: HTTPResponse) -> bool:
     """Does nothing follow the head of a response that should have a body?
 

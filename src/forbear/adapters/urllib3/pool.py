@@ -87,6 +87,8 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         origin = origin_at(request.url, request.pool)
         view = Urllib3Request(method, origin, request.headers, names, request.url, request)
         view.streams = not request.preload
+        timeout = request.named.get("timeout", Timeout.DEFAULT_TIMEOUT)
+        view.timeout = request.pool.timeout if timeout is Timeout.DEFAULT_TIMEOUT else timeout
         return view
 
     def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
@@ -105,10 +107,10 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             url = path_of(url)
         request.url = url
 
-    def send_as(self, view: Urllib3Request, limits: Limited, request: PoolRequest) -> HTTPResponse:
-        named = dict(request.named)
-        if self.is_bounded(limits):
-            named["timeout"] = self.bounded(view, limits)
+    def send_as(
+        self, view: object, limits: Limited, request: PoolRequest, timeout: Timeout | float | None
+    ) -> HTTPResponse:
+        named = {**request.named, "timeout": timeout}
         if getattr(limits, "rest", None) is not None:
             # The Range header would be sent along, and the URL of another origin may have another
             # body, whose rest must not be joined to this beginning.
@@ -139,11 +141,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
                 )  # fmt: skip
             raise
         response.release_conn()
-
-    def timeout_of(self, view: Urllib3Request) -> Any:
-        original: PoolRequest = view.original
-        configured = original.named.get("timeout", Timeout.DEFAULT_TIMEOUT)
-        return original.pool.timeout if configured is Timeout.DEFAULT_TIMEOUT else configured
 
     def consumed(self, call: object, error: Exception) -> Exception:
         return exceptions.ProtocolError(f"The request cannot be resent: {error}.")

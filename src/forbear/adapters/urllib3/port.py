@@ -81,9 +81,10 @@ class Urllib3Port(Port[AnyResponse]):
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def timeout_of(self, view: Urllib3Request) -> Any: ...
         def move(self, request: Any, url: str) -> None: ...  # a copy
-        def send_as(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse: ...
+        def send_as(
+            self, view: Urllib3Request, limits: Limited, request: Any, timeout: Any
+        ) -> AnyResponse: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
 
     def __init__(
@@ -222,27 +223,21 @@ class Urllib3Port(Port[AnyResponse]):
 
     def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
-        guard, left = limits.guard, self.left(limits)
+        guard, left, each = limits.guard, self.left(limits), limits.policy.attempt_timeout
         before, source = HERE.ends_at, request.body if guard is None else guard.source
+        timeout = view.timeout
+        if left is not None or each is not None:
+            total, connect, read = phases_of(timeout)
+            timeout = Timeout(least(total, left), least(connect, each), least(read, each))
         try:
             if guard is not None:
                 guard.begin_attempt()
                 request.body = guard.outgoing
             if left is not None:
                 HERE.ends_at = SYSTEM_CLOCK.true_monotonic() + left
-            return self.send_as(view, limits, request)
+            return self.send_as(view, limits, request, timeout)
         finally:  # callers read, and resend, the request of the response
             HERE.ends_at, request.body = before, source
-
-    def is_bounded(self, limits: Limited) -> bool:
-        """Is an attempt bounded by other timeouts than the caller's own?"""
-        return limits.deadline_at != inf or limits.policy.attempt_timeout is not None
-
-    def bounded(self, view: Urllib3Request, limits: Limited) -> Timeout:
-        """Return the timeouts of the next attempt."""
-        total, connect, read = phases_of(self.timeout_of(view))
-        each = limits.policy.attempt_timeout
-        return Timeout(least(total, self.left(limits)), least(connect, each), least(read, each))
 
     async def close_unused(self, response: AnyResponse | Exception | None) -> None:
         self.close(response)
@@ -324,14 +319,12 @@ class Urllib3Port(Port[AnyResponse]):
         begin: Callable[[], Call], response: AnyResponse,
     ) -> AnyResponse:  # fmt: skip
         """Do as ``free_to_caller``; ``begin`` returns the call."""
-        if not self.is_bounded(limits):
-            return response
         ends_at = limits.deadline_at
         if view.streams:  # its time limits have held until now
             sock = socket_of(getattr(self.raw_of(response), "live", self.raw_of(response)))
             if sock is not None:
                 with suppress(OSError):
-                    sock.settimeout(least(phases_of(self.timeout_of(view))[2], None))
+                    sock.settimeout(least(phases_of(view.timeout)[2], None))
             now = self.clock.monotonic()
             ends_at = inf if context is None else context.deadline_on(self.clock, now)
 
@@ -343,9 +336,13 @@ class Urllib3Port(Port[AnyResponse]):
         return self.in_time(response, ends_at, late)
 
     def live(self, request: object, response: AnyResponse, ends_at: float = inf) -> Live:
-        from .live import live_of  # loaded with the first body that is read by us
+        from .live import Live  # loaded with the first body that is read by us
 
-        return live_of(self.raw_of(response), ends_at)
+        raw = self.raw_of(response)
+        bound = getattr(raw, "bound", None)
+        if bound is not None:
+            bound(ends_at)
+        return Live(raw, ends_at)
 
     def has_ended(self, response: AnyResponse) -> bool:
         raw = self.raw_of(response)
@@ -393,7 +390,7 @@ class Urllib3Port(Port[AnyResponse]):
             return response
         from .bodies import Replaced
 
-        return self.copy_of(response, Replaced(self.raw_of(response), source, is_copy=True))
+        return self.copy_of(response, Replaced(self.raw_of(response), source))
 
     def surround(
         self, request: object, response: AnyResponse, make: Callable[[Source], Source]
@@ -463,12 +460,14 @@ class Urllib3Request(Request):
     Attributes:
         original: The request as the caller made it.
         streams: The caller reads the body of the response.
-        arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
+        timeout: The caller's own, in any form that the library takes.
+        arguments: Of ``RetryAdapter.send``: verify, cert and proxies.
     """
 
-    __slots__ = ("arguments", "streams")
+    __slots__ = ("arguments", "streams", "timeout")
 
     streams: bool
+    timeout: Any
     arguments: Sequence[Any]
 
     def header_lines(self) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import requests
+from requests import PreparedRequest
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from .guard import Body
-    from .port import Limited
 
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
-    Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, object]
+    Source = tuple[PreparedRequest, bool, Timeouts, bool | str, Cert, object]
 
 
 class RequestsPort(Urllib3Port[requests.Response]):
@@ -40,28 +40,25 @@ class RequestsPort(Urllib3Port[requests.Response]):
     session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
     def view_of(self, source: Source) -> Urllib3Request:
-        request, streams, *arguments = source
+        request, streams, timeout, *arguments = source
         method, names = request.method or "GET", self.settings.key_names
         origin = origin_at(request.url)
         view = Urllib3Request(method, origin, request.headers, names, request.url, request)
-        view.streams, view.arguments = streams, arguments
+        view.streams, view.timeout, view.arguments = streams, timeout, arguments
         return view
 
-    def guard_of(self, request: requests.PreparedRequest, body: object, hop: object) -> Body:
+    def guard_of(self, request: PreparedRequest, body: object, hop: object) -> Body:
         from .guard import guard_of
 
         return guard_of(body, request._body_position, self.settings.body_buffer)
 
-    def move(self, request: requests.PreparedRequest, url: str) -> None:
+    def move(self, request: PreparedRequest, url: str) -> None:
         request.url = url
 
     def send_as(
-        self, view: Urllib3Request, limits: Limited, request: requests.PreparedRequest
+        self, view: Urllib3Request, limits: object, request: PreparedRequest, timeout: Timeouts
     ) -> requests.Response:
-        timeout, *others = view.arguments
-        if self.is_bounded(limits):
-            timeout = self.bounded(view, limits)
-        return self.send_once(request, view.streams, timeout, *others)
+        return self.send_once(request, view.streams, timeout, *view.arguments)
 
     def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
@@ -87,9 +84,6 @@ class RequestsPort(Urllib3Port[requests.Response]):
             # A session follows a redirect whose body cannot be read.
             if not (response.is_redirect and isinstance(error, requests.RequestException)):
                 raise
-
-    def timeout_of(self, view: Urllib3Request) -> Timeouts:
-        return view.arguments[0]  # type: ignore[no-any-return]
 
     def with_raw(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
         response.raw = raw
