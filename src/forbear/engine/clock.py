@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from math import inf, nextafter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..limits import Locked
 
@@ -117,11 +117,11 @@ class Waiter:
         super().__init__()
         self._clock = clock
         self._closed_at = -inf
-        self._asleep: dict[object, object] = {}  # what wakes each wait, and where it is
+        self._asleep: set[Callable[[], object]] = set()  # what wakes each wait
 
     def after_fork(self) -> None:
         super().after_fork()  # type: ignore[misc]
-        self._asleep = {}  # those of the parent do not exist in a forked child
+        self._asleep = set()  # those of the parent do not exist in a forked child
 
     async def sleep(
         self, seconds: float, *, since: float, after: float, queued: Queued | None = None
@@ -153,23 +153,22 @@ class Waiter:
 
         async def _wait(self, seconds: float, since: float, queued: Queued | None) -> None: ...
         async def _pass(self, clock: Clock, seconds: float) -> None: ...
-        def _wake(self, asleep: Any, place: Any) -> None: ...  # from any thread
 
     @property
     def _stand_in(self) -> Clock | None:
         """The clock of a test, on which waits pass; None: they take their time."""
         return SYSTEM_CLOCK.stand_in if self._clock is SYSTEM_CLOCK else self._clock
 
-    def _add(self, asleep: object, place: object, since: float, queued: Queued | None) -> None:
-        """Let a wait be ended before its time."""
+    def _add(self, wake: Callable[[], object], since: float, queued: Queued | None) -> None:
+        """Let a wait be ended before its time, by ``wake``, from any thread."""
         # Added first, checked second; close, in another thread, sets ``_closed_at`` first and reads
         # the waits second. So at least one of the two sees the other, and no wait is missed. Who
         # takes a place in a queue does as close does.
-        self._asleep[asleep] = place
+        self._asleep.add(wake)
         if queued is not None:
-            queued.wake = partial(self._wake, asleep, place)
+            queued.wake = wake
         if self._closed_at > since or (queued is not None and queued.is_taken):
-            self._wake(asleep, place)
+            wake()
 
     def goes_on(self, since: float) -> None:
         """Notify the clock of a test: the next sleep continues the wait begun after ``since``.
@@ -191,9 +190,9 @@ class Waiter:
             # Calls of the same tick count as begun: the clocks of Windows tick every 15.6 ms.
             closed_at = nextafter(closed_at, inf)
         self._closed_at = closed_at
-        for asleep, place in list(self._asleep.items()):
+        for wake in list(self._asleep):
             with suppress(RuntimeError):  # its event loop is closed, and the call is gone too
-                self._wake(asleep, place)
+                wake()
 
 
 class Threads(Waiter, Locked):
@@ -203,17 +202,19 @@ class Threads(Waiter, Locked):
         ends_at = SYSTEM_CLOCK.monotonic() + seconds
         held = threading.Lock()  # of this wait: half the CPU time of an Event
         held.acquire()
+        wake = partial(release, held)
         try:
-            self._add(held, None, since, queued)
+            self._add(wake, since, queued)
             # In a loop also because a wait may end one tick of the clock too early.
             while seconds > 0 and not held.acquire(timeout=min(seconds, SLICE)):
                 seconds = ends_at - SYSTEM_CLOCK.monotonic()
         finally:
-            self._asleep.pop(held, None)
-
-    def _wake(self, asleep: threading.Lock, place: object) -> None:
-        with suppress(RuntimeError):  # something else has woken the thread too
-            asleep.release()
+            self._asleep.discard(wake)
 
     async def _pass(self, clock: Clock, seconds: float) -> None:
         clock.sleep(seconds)
+
+
+def release(held: threading.Lock) -> None:
+    with suppress(RuntimeError):  # something else has woken the thread too
+        held.release()

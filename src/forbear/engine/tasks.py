@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..limits import Locked
 from .clock import SYSTEM_CLOCK, Waiter
@@ -27,29 +28,28 @@ class Tasks(Waiter, Locked):
             return
         sleep = loop.create_future()
         timer = loop.call_later(seconds, end, loop, sleep, SYSTEM_CLOCK.monotonic() + seconds)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(end, loop, sleep)
+
         try:
-            self._add(sleep, loop, since, queued)
+            self._add(wake, since, queued)
             await sleep
         finally:
             timer.cancel()
-            self._asleep.pop(sleep, None)
+            self._asleep.discard(wake)
 
     async def _wait_on_trio(self, seconds: float, since: float, queued: Queued | None) -> None:
         import anyio
 
         event, token = anyio.Event(), sys.modules["trio"].lowlevel.current_trio_token()
+        wake = partial(token.run_sync_soon, event.set, idempotent=True)
         try:
-            self._add(event, token, since, queued)
+            self._add(wake, since, queued)
             with anyio.move_on_after(seconds):
                 await event.wait()
         finally:
-            self._asleep.pop(event, None)
-
-    def _wake(self, asleep: Any, place: Any) -> None:
-        if hasattr(place, "run_sync_soon"):  # trio's token
-            place.run_sync_soon(asleep.set, idempotent=True)
-        else:
-            place.call_soon_threadsafe(end, place, asleep)
+            self._asleep.discard(wake)
 
     async def _pass(self, clock: Clock, seconds: float) -> None:
         await clock.asleep(seconds)
