@@ -88,8 +88,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "what-you-let-in.md"
 BEGIN, END = "<!-- made by benchmarks/house.py --page -->", "<!-- end -->"
 # Ours, for things that have a name in the field (CONTRIBUTING: "How the code reads").
 DIALECT = (
-    r"octets?|colours?|told|moved|unwell|beside|hears?|heard|take up|taken up|mend(s|ed)?|punctual|"
-    r"hurried|opinion|floor:"
+    r"octets?(?!-stream)|colours?|told|moved|unwell|beside|hears?|heard|take up|taken up|"
+    r"mend(s|ed)?|punctual|hurried|opinion|floor:"
 )
 # What stands; each may only fall. A client's are modules and code lines, loaded by what is usual
 # and in addition by all that it meets.
@@ -104,10 +104,10 @@ BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "urllib3, by all it meets": ((51, 5_520), (48, 6_000)),
     "aiohttp, by all it meets": ((50, 5_020), (48, 5_600)),
     "src": (14_600, 15_000),
-    "uses of Any": (220, 100),  # add-ons are given responses of any library, and calls of one
+    "uses of Any": (199, 100),  # add-ons are given responses of any library, and calls of one
     "classes deeper than two": (2, 0),
     "private names": (25, 20),  # of other libraries
-    "words of a dialect": (2, 0),
+    "words of a dialect": (0, 0),
 }
 
 

@@ -147,7 +147,7 @@ class RedisBudget(Locked):
         TypeError: A value is of the wrong type, or the client is asynchronous.
     """
 
-    url_or_client: Any
+    url_or_client: object
     _: KW_ONLY
     name: str
     ratio: float = 0.1

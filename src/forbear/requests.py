@@ -104,7 +104,7 @@ class RetryAdapter(BaseAdapter):
         self._connect()
         take_over_retries(inner)
 
-    def __init_subclass__(cls, **named: Any) -> None:
+    def __init_subclass__(cls, **named: object) -> None:
         super().__init_subclass__(**named)
         # A pool with a pinned certificate, say, would silently never be made.
         for name in vars(HTTPAdapter):
@@ -130,7 +130,7 @@ class RetryAdapter(BaseAdapter):
 
     if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             if name == "inner" or name.startswith("__"):
                 raise AttributeError(name)
             return getattr(self.inner, name)

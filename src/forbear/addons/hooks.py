@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from ..core.feature_checks import check_takes
 from ..core.outcome import GiveUp, Reason
@@ -32,8 +33,8 @@ async def rewrite(
     """
     now = port.settings.clock.monotonic
     try:
-        result: Any = hook(request, call.attempts + 1)
-        if port.backstop is None or not hasattr(result, "__await__"):
+        result = hook(request, call.attempts + 1)
+        if port.backstop is None or not isinstance(result, Awaitable):
             return
         with port.backstop(call.deadline_at - now()):
             await result  # may be cancelled; then nothing was sent

@@ -8,7 +8,7 @@ policy that asks for it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf
@@ -163,8 +163,8 @@ async def ask(port: Port[Response], call: Call, copy: Response) -> None:
     """Call ``retry_if`` with a copy of the response, await its result, and note that."""
     settings = port.settings
     try:
-        answer: Any = settings.options["retry_if"](copy)
-        if port.backstop is not None and hasattr(answer, "__await__"):
+        answer: object = settings.options["retry_if"](copy)
+        if port.backstop is not None and isinstance(answer, Awaitable):
             answer = await answer
     except Exception as error:
         settings.events.log().hook_failed("retry_if", error)

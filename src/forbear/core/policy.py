@@ -26,7 +26,7 @@ from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, Unpack
+    from typing import Literal, TypeGuard, Unpack
 
     from .policy_fields import PolicyFields
 
@@ -283,13 +283,13 @@ def status_set(name: str, value: object) -> frozenset[int]:
     return check_set(name, value, "{429, 503}", "whole numbers from 400 to 599", is_status)
 
 
-def is_status(value: object) -> bool:
+def is_status(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and 400 <= value <= 599
 
 
-def is_method(value: object) -> bool:
+def is_method(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value == value.upper() != ""
 
 
-def is_kind(value: object) -> bool:
+def is_kind(value: object) -> TypeGuard[FailureKind]:
     return value in RETRYABLE_KINDS

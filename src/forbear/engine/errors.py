@@ -8,7 +8,7 @@ errors.py.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.call import BODY_HINT, CUT_BY_SENDER, FLAGGED, QUOTAS, RECORD, UNUSED_HINT, Story
 from ..core.decide import answered, is_failure
@@ -57,7 +57,7 @@ class Instead(Exception):
         outcome: How it has ended: with an error, or with a response that is not the rest.
     """
 
-    def __init__(self, call: Call, outcome: Any) -> None:
+    def __init__(self, call: Call, outcome: object) -> None:
         super().__init__()
         self.call, self.outcome = call, outcome
 

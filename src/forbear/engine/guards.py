@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 from zlib import crc32
 
+from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConsumedBody, DeadlineCut
 
 
@@ -34,7 +35,7 @@ class Readings:
         buffer_limit: Bytes of a one-shot body to keep, 0 for none.
     """
 
-    clock: Any = None
+    clock: Clock = SYSTEM_CLOCK
     deadline_at = inf
 
     def __init__(self, *, replayable: bool, buffer_limit: int) -> None:

@@ -29,7 +29,7 @@ def check_options(
     *,
     awaits: bool,
     layered: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Check the policy and the options of the class ``who``; return all options.
 
     Raises:
@@ -39,7 +39,7 @@ def check_options(
     known = [name for name, value in defaults.items() if name != "prefetch" or value]
     if not options.keys() <= set(known):
         raise TypeError(tool("migration").unknown(who, options, known))
-    given: dict[str, Any] = {**defaults, **options}
+    given = {**defaults, **options}
     if not isinstance(policy, RetryPolicy):
         raise TypeError(
             f"policy must be a RetryPolicy, got {shown(policy)}: write"

@@ -11,7 +11,7 @@ from importlib import import_module
 from logging import INFO, WARNING, getLogger
 from math import inf
 from random import random as system_random
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
 from ..core.call import LATER, NEVER_QUIET, UNUSED_HINT
 from ..core.outcome import Reason
@@ -101,7 +101,7 @@ def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object])
     named = dict(options)
     if policy is not None:
         named["policy"] = policy
-    # An add-on that refuses others beside itself decides without a gate.
+    # An add-on that excludes others decides without a gate.
     if not any(hasattr(addon(option), "check_beside") for option in asked_for(named)):
         named.setdefault("gate", RetryGate())
     return named
@@ -183,7 +183,7 @@ class Events:
 
 
 DEFAULT_POLICY = RetryPolicy()
-NOTHING: frozenset[Any] = frozenset()
+NOTHING: frozenset[Never] = frozenset()
 OFF = RetryPolicy(max_attempts=1, statuses=NOTHING, failures=NOTHING, conflict_with_key=False)
 PREFETCH = 65_536
 

@@ -92,9 +92,9 @@ class EventLog:
         """Calls that are waiting before an attempt."""
         return 0 if self._sleeper is None else self._sleeper.waiting()
 
-    def emit(self, kind: Any, call: Call, now: float = 0.0, /, **given: object) -> None:
+    def emit(self, kind: str | type[Event], call: Call, now: float, /, **given: object) -> None:
         """Emit an event of a call, by its class or name; ``given`` are fields of it."""
-        found: Any = EVENTS.get(kind, kind)
+        found = EVENTS[kind] if isinstance(kind, str) else kind
         event = event_of(found, self.client, call, now, given)
         level, what = level_of(event, call), getattr(event, "reason", event.name)
         if what in REPEATED and level > DEBUG and not self._is_due(what, event.origin, now):
