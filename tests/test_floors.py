@@ -142,7 +142,7 @@ def test_imports_point_down():
 
 
 def test_imports_do_not_go_round():
-    """No module reaches itself, not even for types: what a part sees of its port is in types.py."""
+    """No module reaches itself, not even for types: what a part sees of its port is in engine/port.py."""
     graph = {name: set() for name in FILES}
     for name, _, imported in INSIDE:
         # A package is there before its modules, so that a module may import from its own.

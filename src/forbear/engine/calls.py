@@ -1,6 +1,6 @@
 """Calls: how the state of a call begins, and how a call ends. The same for every library.
 
-What is sent for a call is made in outgoing.py; what happens between beginning and end is loop.py's.
+What is sent for a call is made in prepare.py; what happens between beginning and end is loop.py's.
 """
 
 from __future__ import annotations

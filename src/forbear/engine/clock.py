@@ -108,9 +108,9 @@ SYSTEM_CLOCK = SystemClock()
 class Waiter:
     """Waits on a clock until the time is over or ``close`` is called. Thread-safe.
 
-    How, a thread or a task knows: threads.py, tasks.py. ``close`` ends the waits of calls that had
-    begun by then, whether they wait already or not; later calls are not affected. A wait on the
-    clock of a test is not interrupted.
+    How, a thread or a task knows: ``Threads``, and ``Tasks`` of tasks.py. ``close`` ends the waits
+    of calls that had begun by then, whether they wait already or not; later calls are not affected.
+    A wait on the clock of a test is not interrupted.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """Settings: the defaults of all options, and what a transport makes of its own.
 
-Each option is explained in options.py. One that is an add-on's is checked by the add-on, whose
-module is in ``ADDONS``, is loaded where the option is given, and is named nowhere else.
+Each option is explained in addons/options.py. One that is an add-on's is checked by the add-on,
+whose module is in ``TABLE``, is loaded where the option is given, and is named nowhere else.
 """
 
 from __future__ import annotations

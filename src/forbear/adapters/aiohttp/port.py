@@ -123,7 +123,7 @@ class AiohttpPort:
         return Guard(body, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:
-        """Nothing: ``attempt`` reads the limits of what it sends."""
+        """Nothing: ``send_in_time`` reads the limits of what it sends."""
 
     def view_of(self, source: Source) -> AiohttpRequest:
         (request, handler), names = source, self.settings.key_names

@@ -1,7 +1,7 @@
 """Port for the httpx family: how a call is prepared, sent, classified and handed over.
 
-One class for both libraries and both flavours. What may do I/O is a coroutine, which suspends in
-the asynchronous flavour alone; transport.py adds the few methods in which the flavours differ.
+One class for both libraries. What may do I/O is a coroutine, which suspends in the asynchronous
+flavour alone; tasks.py has what that one does in a way of its own.
 """
 
 from __future__ import annotations

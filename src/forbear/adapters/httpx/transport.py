@@ -1,4 +1,4 @@
-"""Transports of the httpx family: the fast path, and what the flavours of the port have each.
+"""Transports of the httpx family: their options, and the fast path of each flavour.
 
 ``SyncRetrying`` and ``AsyncRetrying`` are the bodies of ``RetryTransport`` and
 ``AsyncRetryTransport``. A first attempt that succeeds leaves no trace; everything else becomes a

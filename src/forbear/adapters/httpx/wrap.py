@@ -1,7 +1,4 @@
-"""Wrap: retrying transports around those that a built client has, and back.
-
-``Library`` has the classes of httpx or httpx2, and ours made of them.
-"""
+"""Wrap: retrying transports around those that a built client has, and back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Deadlines of urllib3: pools and connections that end in time, and how a response is closed.
 
 One instant bounds every step of an attempt: waiting for a connection, connecting and writing here,
-the reads of a body in bodies.py. A peer that drips header bytes, or the line that begins a chunk,
+the reads of a body in live.py. A peer that drips header bytes, or the line that begins a chunk,
 can exceed it, since http.client receives those by itself.
 """
 
