@@ -7,6 +7,8 @@ import importlib.abc
 import socket
 import sys
 
+from prometheus_client import CollectorRegistry
+
 
 class Blocker(importlib.abc.MetaPathFinder):
     def __init__(self, module):
@@ -18,9 +20,13 @@ class Blocker(importlib.abc.MetaPathFinder):
 
 
 def smoke(forbear, lane, server, refused):
-    """A 200, a 503 that is retried, a refused connection, a Retry-After, a POST and a deadline."""
+    """A 200, a 503 that is retried, a refused connection, a Retry-After, a POST and a deadline.
+
+    All are counted.
+    """
     policy = forbear.RetryPolicy(backoff=forbear.Fixed(1.0), max_attempts=3, hint_spread=0.0)
-    clock = forbear.testing.FakeClock()
+    clock, registry = forbear.testing.FakeClock(), CollectorRegistry()
+    listeners = [forbear.telemetry.prometheus.Metrics(registry)]
 
     def outcome(method, name, *steps):
         """What a call comes to, the number of its attempts, and how long it has waited."""
@@ -28,7 +34,8 @@ def smoke(forbear, lane, server, refused):
         if steps:
             url = server.url + f"/{lane.id}/{name}"
             server.script(f"/{lane.id}/{name}", *steps)
-        options = {"policy": policy, "clock": clock, "gate": forbear.RetryGate()}
+        options = {"policy": policy, "clock": clock, "on_event": listeners}
+        options["gate"] = forbear.RetryGate()
         (ended,) = lane.calls((method, url), **options)
         attempts = len(forbear.record_of(ended).attempts)
         assert attempts == len(server.requests(f"/{lane.id}/{name}")) or url == refused
@@ -43,6 +50,8 @@ def smoke(forbear, lane, server, refused):
     assert attempts == 3
     with forbear.deadline(4.0, clock=clock):
         assert outcome("GET", "late", "503;retry-after=5", 200) == (503, 1, [])
+    counted = [sample for family in registry.collect() for sample in family.samples]
+    assert sum(one.value for one in counted if one.name == "forbear_requests_total") == 6
 
 
 def main(option):
@@ -54,6 +63,7 @@ def main(option):
     assert module not in sys.modules
     sys.meta_path.insert(0, Blocker(module))
     import forbear
+    import forbear.telemetry.prometheus
     from lanes import LANES
 
     with forbear.testing.FaultServer() as server, socket.socket() as closed:
