@@ -27,10 +27,9 @@ from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Never, Unpack
 
-    from .adapters.urllib3.requests import Cert, Timeouts
+    from .adapters.urllib3.requests import Cert, Proxies, Source, Timeouts
     from .addons.options import Options
     from .core.policy import RetryPolicy
 
@@ -142,17 +141,15 @@ class RetryAdapter(BaseAdapter):
         timeout: Timeouts = None,
         verify: bool | str = True,
         cert: Cert = None,
-        proxies: Mapping[str, str] | None = None,
+        proxies: Proxies = None,
     ) -> requests.Response:
         """Send a prepared request; retry it where that is allowed and useful. As HTTPAdapter's."""
         source = request, stream, timeout, verify, cert, proxies
-        return self.port.fetch(source, request.body, stream, self.send_once)
+        return self.port.fetch(source, request.body, stream)
 
-    def send_once(
-        self, request: requests.PreparedRequest, stream: bool, timeout: Timeouts,
-        verify: bool | str, cert: Cert, proxies: Mapping[str, str] | None,
-    ) -> requests.Response:  # fmt: skip
+    def send_once(self, source: Source) -> requests.Response:
         """Send once, through the inner adapter."""
+        request, stream, timeout, verify, cert, proxies = source
         inner: Any = self.inner
         if proxies:  # it would make the pools of a new proxy by itself
             with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
@@ -209,12 +206,12 @@ def mount(
             " session.mount(host, RetryAdapter(policy)); to change its policy mount plain adapters"
         )
     named = options_of_client(policy, options)
-    wrappers: dict[int, RetryAdapter] = {}
-    for prefix, adapter in list(session.adapters.items()):
-        if id(adapter) not in wrappers:
-            wrapper = wrappers[id(adapter)] = RetryAdapter(inner=adapter, **named)
-            wrapper.port.session = ref(session)  # weak: the session has the adapter
-        session.adapters[prefix] = wrappers[id(adapter)]  # not mount(), which would sort them anew
+    inners = {id(adapter): adapter for adapter in session.adapters.values()}
+    wrappers = {key: RetryAdapter(inner=inner, **named) for key, inner in inners.items()}
+    for prefix, adapter in session.adapters.items():
+        wrapper = wrappers[id(adapter)]
+        wrapper.port.session = ref(session)  # weak: the session has the adapter
+        session.adapters[prefix] = wrapper  # not mount(), which would sort them anew
     return session
 
 

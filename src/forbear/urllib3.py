@@ -23,7 +23,7 @@ from urllib3.response import BaseHTTPResponse
 
 from .adapters.urllib3.deadlines import DEADLINE_POOLS
 from .adapters.urllib3.errors import classify
-from .adapters.urllib3.pool import PoolPort, warn_of_retries
+from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.port import PLAIN
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings
 from .errors import CircuitOpenError as CircuitOpen
@@ -90,14 +90,12 @@ class RetryingPool(urllib3.HTTPConnectionPool):
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
-        source = self, method, url, body, headers, preload, named
+        request = PoolRequest(self, method, url, body, headers, preload, named)
         setting = False if redirects.total is False else None
-        return port.fetch(source, body, not preload, RetryingPool.send_once, setting)
+        return port.fetch(request, body, not preload, setting)
 
-    def send_once(
-        self, method: str, url: str, body: Any, headers: Any, preload: bool, named: dict[str, Any]
-    ) -> Any:
-        return super().urlopen(method, url, body, headers, **named)
+    def send_once(self, request: PoolRequest, named: dict[str, Any]) -> BaseHTTPResponse:
+        return super().urlopen(request.method, request.url, request.body, request.headers, **named)
 
 
 class RetryPoolManager(urllib3.PoolManager):
@@ -124,8 +122,6 @@ class RetryPoolManager(urllib3.PoolManager):
         ValueError: A value is out of its range.
     """
 
-    base: type[urllib3.PoolManager] = urllib3.PoolManager
-
     def __init__(
         self,
         policy: RetryPolicy = DEFAULT_POLICY,
@@ -133,19 +129,16 @@ class RetryPoolManager(urllib3.PoolManager):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        theirs: dict[str, object] = {}
-        if options:
-            known = {*signature(self.base).parameters, *(f[4:] for f in PoolKey._fields)}
-            known -= DEFAULTS.keys()
-            theirs = {name: value for name, value in options.items() if name in known}
-        ours = {name: value for name, value in options.items() if name not in theirs}
+        make = super().__init__
+        known = {*signature(make).parameters, *(f[4:] for f in PoolKey._fields)} - DEFAULTS.keys()
+        theirs: Any = {name: value for name, value in options.items() if name in known}
+        ours = {name: value for name, value in options.items() if name not in known}
         settings = Settings(type(self).__name__, policy, ours)
         self.port = PoolPort(settings, CircuitOpenError, DeadlineExceeded)
         warn_of_retries(theirs.get("retries"), "pool manager")
         if ours.get("origins") is not None:
             self.port.manager = self  # a cycle, but callers may keep nothing of it but a pool
-        named: Any = theirs
-        self.base.__init__(self, num_pools=num_pools, headers=headers, **named)
+        make(num_pools=num_pools, headers=headers, **theirs)
         own = {"retry_port": self.port}
         self.pool_classes_by_scheme = {
             scheme: type(kind.__name__, (RetryingPool, *kind.__bases__), own)
@@ -175,8 +168,6 @@ class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
 
     Options as of RetryPoolManager and ``urllib3.ProxyManager``.
     """
-
-    base = urllib3.ProxyManager
 
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names

@@ -30,7 +30,7 @@ from ..core.headers.ranges import Download, Repeat, download_of
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from ..engine.bodies import Nothing
 from ..engine.calls import sent_request, with_story
-from ..engine.driver import discard
+from ..engine.driver import discard, hand_over
 from ..engine.errors import Instead
 from ..engine.loop import run
 from ..engine.prepare import request_rest
@@ -354,6 +354,8 @@ class Resumable(Generic[Response]):
         port, rest = self._port, call.rest
         fits = what.fits(self._received, *port.head_of(response))
         if not call.request.streams and (not fits or rest is None):
+            if call.notes.pop(Rest, None):  # until now it was no response for the caller
+                response = await hand_over(port, call, response)
             raise Instead(call, response)
         if not fits or rest is None or call.stop is not None:
             await discard(port, call, response)

@@ -16,12 +16,12 @@ from weakref import ref
 from urllib3 import HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut
-from .errors import mark_unsent
+from .errors import CONNECTING
 
 
 class Here(threading.local):
@@ -57,7 +57,7 @@ def received(raw: Any) -> bytes | None:
     """What has come of a body and was not read yet, without waiting; None if that is not shown.
 
     Raises:
-        OSError: The connection is broken.
+        ProtocolError: The connection is broken.
     """
     sock = socket_of(raw)
     if not hasattr(sock, "gettimeout"):  # pyOpenSSL's raise a timeout if nothing has come
@@ -70,7 +70,7 @@ def received(raw: Any) -> bytes | None:
     except OSError as error:
         if type(error).__name__ == "SSLWantReadError":
             return b""
-        raise
+        raise ProtocolError(f"Connection broken: {error!r}", error) from error
     finally:
         sock.settimeout(configured)
 
@@ -79,7 +79,7 @@ def has_arrived(raw: HTTPResponse) -> bool:
     """Has all of a body of known length come with its head? Then no read of it can be late."""
     try:
         return 0 < (raw.length_remaining or 0) <= len(received(raw) or b"")
-    except OSError:  # reading it raises the error
+    except ProtocolError:  # reading it raises the error
         return False
 
 
@@ -117,7 +117,7 @@ class Counting(HTTPConnection):
         try:
             super().connect()
         except Exception as error:
-            mark_unsent(error)
+            setattr(error, CONNECTING, True)
             raise
 
     def request(self, *arguments: Any, **named: Any) -> None:

@@ -36,7 +36,7 @@ OF_URLLIB3: dict[Meaning, str] = {
     (K.DNS, UNSENT): "NameResolutionError",
     (K.CONNECT_TIMEOUT, UNSENT): "ConnectTimeoutError",
     (K.POOL, UNSENT): "EmptyPoolError",
-    # Also a TLS handshake or CONNECT that stalled: ``mark_unsent`` tells.
+    # Also a TLS handshake or CONNECT that stalled: CONNECTING tells.
     (K.READ_TIMEOUT, SENT): "ReadTimeoutError",
     # A TLS 1.3 server refuses a client's certificate after it read the request.
     (K.TLS, SENT): "SSLError",
@@ -99,11 +99,6 @@ def classify(error: BaseException) -> Failure:
         elif phase is SENT and kind in RETRYABLE_KINDS and is_of_connecting(error):
             kind, phase = KINDS_OF_CONNECTING.get(kind, kind), UNSENT
     return Failure(kind, phase, error=type(error).__name__)
-
-
-def mark_unsent(error: Exception) -> None:
-    """Note on an error that it was raised before anything of its request was written."""
-    setattr(error, CONNECTING, True)
 
 
 def is_of_connecting(error: BaseException, depth: int = 0) -> bool:

@@ -71,7 +71,8 @@ class Live:
 
     def _bound(self, sock: Any) -> float | None:
         """Let the next receive end in time; return the timeout that the socket has had."""
-        own = timeout_of(sock)
+        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
+        own: float | None = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
         left, is_ready = self.ends_at - SYSTEM_CLOCK.true_monotonic(), self._is_ready
         self._is_ready = False
         if left <= 0 and not is_ready:
@@ -91,14 +92,11 @@ class Live:
             return True
         if SYSTEM_CLOCK.true_monotonic() >= self.ends_at:
             return False
-        try:
-            found = received(raw)
-        except OSError as error:
-            raise ProtocolError(f"Connection broken: {error!r}", error) from error
+        found = received(raw)
         if found is None:
             return True
         sock, left = socket_of(raw), max(0.0, self.ends_at - SYSTEM_CLOCK.true_monotonic())
-        own = timeout_of(sock)
+        own = sock.gettimeout()
         if own is not None and own < left:
             return True  # the library's own timeout ends the read sooner
         is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
@@ -114,12 +112,6 @@ class Live:
         self.raw.release_conn()
 
 
-def timeout_of(sock: Any) -> float | None:
-    # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
-    own: float | None = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
-    return own
-
-
 def is_cut_off(raw: HTTPResponse) -> bool:
     """Does nothing follow the head of a response that should have a body?
 
@@ -130,5 +122,5 @@ def is_cut_off(raw: HTTPResponse) -> bool:
     live = Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS)
     try:
         return drive(live.has_more()) and received(raw) == b""
-    except (OSError, ProtocolError):
+    except ProtocolError:
         return True

@@ -78,17 +78,17 @@ class PoolPort(Urllib3Port[HTTPResponse]):
     status_of = staticmethod(attrgetter("status"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
     raw_of = staticmethod(lambda response: response)
+    send_once = staticmethod(lambda request: request.pool.send_once(request, request.named))
 
-    def view_of(self, source: Any) -> Urllib3Request:
-        request = PoolRequest(*source)
-        if request.headers is None:
-            request.headers = request.pool.headers
-        method, names = request.method.upper(), self.settings.key_names
-        origin = origin_at(request.url, request.pool)
-        view = Urllib3Request(method, origin, request.headers, names, request.url, request)
-        view.streams = not request.preload
-        timeout = request.named.get("timeout", Timeout.DEFAULT_TIMEOUT)
-        view.timeout = request.pool.timeout if timeout is Timeout.DEFAULT_TIMEOUT else timeout
+    def view_of(self, source: PoolRequest) -> Urllib3Request:
+        if source.headers is None:
+            source.headers = source.pool.headers
+        method, names = source.method.upper(), self.settings.key_names
+        origin = origin_at(source.url, source.pool)
+        view = Urllib3Request(method, origin, source.headers, names, source.url, source)
+        view.streams = not source.preload
+        timeout = source.named.get("timeout", Timeout.DEFAULT_TIMEOUT)
+        view.timeout = source.pool.timeout if timeout is Timeout.DEFAULT_TIMEOUT else timeout
         return view
 
     def guard_of(self, request: PoolRequest, body: object, hop: object) -> Body:
@@ -117,10 +117,9 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             named["redirect"] = False
         if limits.guard is not None:  # it seeks a file back by itself
             named["body_pos"] = None
-        parts = request.method, request.url, request.body, request.headers
-        return request.pool.send_once(*parts, request.preload, named)  # type: ignore[no-any-return]
+        return request.pool.send_once(request, named)  # type: ignore[no-any-return]
 
-    def load(self, request: Any, response: HTTPResponse) -> None:
+    def load(self, request: PoolRequest, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released.
 
         Raises:
@@ -131,8 +130,6 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         except BaseException as error:
             response.close()
             response.release_conn()
-            if type(request) is tuple:  # of a first attempt: the parts of one
-                request = PoolRequest(*request)
             retries = request.named["retries"]
             if retries and isinstance(error, READ_ERRORS) and not isinstance(error, ForbearError):
                 retries.increment(
@@ -170,17 +167,15 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             return given
         if not self._has_warned and not given.history:
             self._has_warned = warn_of_retries(retries, "request")
-        made = RedirectsOnly(
+        made = object.__new__(RedirectsOnly)
+        vars(made).update(
+            vars(given),
             total=given.total if given.redirect is None or given.redirect is True else None,
             # False: the error itself, without MaxRetryError.
             connect=False if given.connect is False else 0,
             read=False if given.read is False else 0,
             status=0,
             other=0,
-            redirect=given.redirect,
-            remove_headers_on_redirect=given.remove_headers_on_redirect,
-            raise_on_redirect=given.raise_on_redirect,
-            history=given.history,
         )
         if given is default:
             self.latest = (given, made)

@@ -7,7 +7,7 @@ Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requ
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,16 +17,16 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout, parse_url
 
-from ...core.call import RECORD, SENDS, Rest
+from ...core.call import RECORD, SENDS
 from ...core.headers.fields import as_text
 from ...core.outcome import Failure
 from ...core.request import DEFAULT_PORTS, Request, known_origin
 from ...engine.calls import call_after_first, call_of, note_success
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.current import CURRENT
-from ...engine.driver import DRAIN_BYTES, WHOLE, discard, hand_over, watched
+from ...engine.driver import DRAIN_BYTES, WHOLE, discard, watched
 from ...engine.errors import ConsumedBody, Instead
-from ...engine.loop import drive, drive_call
+from ...engine.loop import drive_call
 from ...engine.settings import OFF
 from .deadlines import HERE, close_idle, has_arrived, least, phases_of, read_timeout, socket_of
 from .errors import classify
@@ -74,6 +74,7 @@ class Urllib3Port(Port[AnyResponse]):
     deadline_exceeded: type[DeadlineExceeded]
 
     if TYPE_CHECKING:
+        send_once: Callable[[Any], AnyResponse]  # what a source has
 
         @staticmethod
         def raw_of(response: AnyResponse, /) -> HTTPResponse: ...
@@ -101,13 +102,12 @@ class Urllib3Port(Port[AnyResponse]):
     # A call begins.
 
     def fetch(
-        self, source: Any, body: object, streams: bool, send: Callable[..., AnyResponse],
-        setting: object = None,
-    ) -> AnyResponse:  # fmt: skip
+        self, source: Any, body: object, streams: bool, setting: object = None
+    ) -> AnyResponse:
         """Send a request; retry it where that is allowed and useful.
 
         The fast path: a response below 300 whose body is whole, or the caller's to read, is handed
-        over without there having been a call. ``send`` sends what ``source`` has.
+        over without there having been a call.
         """
         started_at, context, settings = self.clock.monotonic(), current(), self.settings
         shared = settings.shared
@@ -133,26 +133,24 @@ class Urllib3Port(Port[AnyResponse]):
         try:
             try:
                 if outgoing is None:
-                    live = send(*source)
+                    live = self.send_once(source)
                 else:
                     live = self.sent(view, outgoing, outgoing.request)
                 status = self.status_of(live)
-                if status < 300:
-                    is_done = streams or not self.is_long(live)
+                if status < 300 and (streams or not self.is_long(live)):
                     if streams:
                         begin = partial(call_after_first, self, *facts)
                         if outgoing is not None:
                             live = self.free(view, outgoing, context, begin, live)
                         live = watched(self, None, live, begin)
-                    elif is_done:
+                    else:
                         if outgoing is not None:
                             live = self.in_time(live, outgoing.deadline_at)
                         self.load(source, live)
-                    if is_done:
-                        if not (settings.is_plain and shared.quiet):
-                            view = self.view_of(source)
-                            note_success(settings, view.method, view.origin, status, started_at)
-                        return live  # type: ignore[no-any-return]
+                    if not (settings.is_plain and shared.quiet):
+                        view = self.view_of(source)
+                        note_success(settings, view.method, view.origin, status, started_at)
+                    return live  # type: ignore[no-any-return]
             except Exception as error:
                 self.close(live)
                 live = error
@@ -303,8 +301,6 @@ class Urllib3Port(Port[AnyResponse]):
                     call, response = ended.call, ended.outcome
                 if isinstance(response, Exception):
                     raise response
-                if call.notes.pop(Rest, None):
-                    response = drive(hand_over(self, call, response))
             return response  # type: ignore[no-any-return]
         except BaseException:
             self.close(response)
@@ -494,17 +490,8 @@ def origin_at(url: str | None, pool: Any = None) -> str:
 
     A forward proxy's pool gets absolute URLs, and is not the origin.
     """
-    if url and not url.startswith("/"):
-        found = origin_in(url)
-        if found:
-            return found
-    return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)
-
-
-@lru_cache(maxsize=128)  # as many as ``urlsplit`` keeps
-def origin_in(url: str) -> str:
     with suppress(ValueError):  # the library raises its own error for it
-        parts = urlsplit(url)
+        parts = urlsplit(url or "")
         if parts.scheme and parts.hostname:
             return known_origin(parts.scheme, parts.hostname, parts.port)
-    return ""
+    return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)

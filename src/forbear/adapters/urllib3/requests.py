@@ -12,10 +12,10 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
 from ...engine.calls import wants_status_error
-from .port import Urllib3Port, Urllib3Request, origin_at, viewed
+from .port import Urllib3Port, Urllib3Request, origin_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from http.cookiejar import CookieJar
     from weakref import ref
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     Timeouts = float | tuple[float | None, float | None] | Timeout | None
     Cert = bytes | str | tuple[bytes | str, bytes | str] | None
-    Source = tuple[PreparedRequest, bool, Timeouts, bool | str, Cert, object]
+    Proxies = Mapping[str, str] | None
+    Source = tuple[PreparedRequest, bool, Timeouts, bool | str, Cert, Proxies]
 
 
 class RequestsPort(Urllib3Port[requests.Response]):
@@ -36,7 +37,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
     raw_of = staticmethod(attrgetter("raw"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 
-    send_once: Callable[..., requests.Response]  # of the adapter
+    send_once: Callable[[Source], requests.Response]  # of the adapter
     session: ref[requests.Session] | None = None  # that it was mounted in, if known
 
     def view_of(self, source: Source) -> Urllib3Request:
@@ -58,18 +59,19 @@ class RequestsPort(Urllib3Port[requests.Response]):
     def send_as(
         self, view: Urllib3Request, limits: object, request: PreparedRequest, timeout: Timeouts
     ) -> requests.Response:
-        return self.send_once(request, view.streams, timeout, *view.arguments)
+        verify, cert, proxies = view.arguments
+        return self.send_once((request, view.streams, timeout, verify, cert, proxies))
 
     def keep_cookies(self, call: Call, response: requests.Response) -> None:
         session = None if self.session is None else self.session()
         if session is None:
             return
         jar: CookieJar = session.cookies
-        view = viewed(call)
-        fresh = view.original.copy()
+        original = call.request.original
+        fresh = original.copy()
         fresh.headers.pop("Cookie", None)  # else the jar gives nothing
         before = get_cookie_header(jar, fresh) or ""
-        extract_cookies_to_jar(jar, view.original, response.raw)
+        extract_cookies_to_jar(jar, original, response.raw)
         after = get_cookie_header(jar, fresh) or ""
         if before != after:
             from ...engine.prepare import renew_cookies

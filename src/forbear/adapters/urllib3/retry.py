@@ -24,7 +24,7 @@ from ...core.outcome import Phase
 from ...engine.calls import begin_call, ended, note_first_attempt, with_story
 from ...engine.current import CURRENT
 from ...engine.driver import discard
-from ...engine.errors import classify_error, classify_status
+from ...engine.errors import classify_error, classify_response
 from ...engine.loop import drive, settle
 from ...engine.outgoing import Outgoing
 from ...engine.prepare import policy_and_ends
@@ -202,8 +202,7 @@ class Retry(util.Retry):
             return super(Retry, after).increment(*outcome)
         call = self._open_call() or self._first_call(method, url, _pool)
         if error is None:
-            lines = list(response.headers.items())
-            failure = classify_status(port, call, response.status, lines, None)
+            failure = classify_response(port, call, response)
         else:
             failure = classify_error(port, call, error)
             call.last_error = None  # its traceback would keep the pool alive
@@ -234,8 +233,7 @@ class Retry(util.Retry):
         call, clock = self.forbear_call, self.port.settings.clock
         if call is None:
             return
-        last = call.history[-1]
-        delay = call.sent_at + last.elapsed + (last.delay or 0.0) - clock.monotonic()
+        delay = call.decided_at + (call.history[-1].delay or 0.0) - clock.monotonic()
         try:
             if delay > 0:  # part of it may have gone into draining
                 clock.sleep(delay)
