@@ -13,7 +13,7 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from .adapters.aiohttp.bodies import PLAIN
-from .adapters.aiohttp.errors import classify, repeats
+from .adapters.aiohttp.errors import REPEATED, classify
 from .adapters.aiohttp.port import LAST_HOP, AiohttpPort
 from .core.call import SENDS
 from .engine.calls import call_of
@@ -43,8 +43,6 @@ __all__ = [
 ]
 
 Predicate = Callable[[aiohttp.ClientResponse], bool | Awaitable[bool | None] | None]
-current = CURRENT.get
-last_hop = LAST_HOP.get
 
 
 class CircuitOpenError(CircuitOpen, aiohttp.ClientConnectionError):
@@ -88,9 +86,6 @@ class RetryMiddleware:
         settings = Settings(type(self).__name__, policy, options, awaits=True, prefetch=PREFETCH)
         self.port = AiohttpPort(settings, CircuitOpenError, DeadlineExceeded)
         self._setting: object = None
-        self._special = settings.special
-        self._limits = settings.limits
-        self._shared, self._is_plain = settings.shared, settings.is_plain
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
@@ -109,46 +104,46 @@ class RetryMiddleware:
 
         policy_of(self.port.settings, None, setting)
         changed = object.__new__(type(self))
-        changed.__dict__ = {**vars(self), "_setting": setting, "_special": True}
+        changed.__dict__ = {**vars(self), "_setting": setting}
         return changed
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send a request; retry it where that is allowed and useful."""
-        port = self.port
-        started_at, context = port.clock.monotonic(), current()
+        port, settings = self.port, self.port.settings
+        started_at, context = port.clock.monotonic(), CURRENT.get()
         source, outgoing = (request, handler), None
         if (
-            self._special
+            settings.special
+            or self._setting is not None
             or (context is not None and not context.asks_nothing)
             or type(request.body) not in PLAIN
-            or last_hop() is not None
+            or LAST_HOP.get() is not None
         ):
             outgoing = port.prepare(source, started_at, context, self._setting)
         facts = source, outgoing, started_at, context
         held: Held = [None]
-        response: aiohttp.ClientResponse | None
         try:
-            if not self._shared.quiet:
+            if not settings.shared.quiet:
                 held[0] = call_of(port, *facts)
                 return await run(held[0], port)
             try:
                 sent = request if outgoing is None else outgoing.request
-                held[0] = response = await port.send_in_time(sent, handler, outgoing)
-                setattr(response, SENDS, True)  # nothing else shows that forbear sent it
-                is_accepted = response.status < 300 and port.has_ended(response)
-                if is_accepted and self._is_plain and self._shared.quiet:
-                    return response
+                # Only there: a name would keep a failed one alive for as long as the call waits.
+                held[0] = await port.send_in_time(sent, handler, outgoing)
+                setattr(held[0], SENDS, True)  # nothing else shows that forbear sent it
+                is_accepted = held[0].status < 300 and port.has_ended(held[0])
+                if is_accepted and settings.is_plain and settings.shared.quiet:
+                    return held[0]  # type: ignore[no-any-return]
             except Exception as error:
                 held[0] = error
-            response = None  # it would keep a failed one alive for as long as the call waits
             return await go_on(port, held, *facts)
         except BaseException as error:
             await let_go(port, held, *facts)
             is_off = outgoing is not None and outgoing.policy is OFF
-            if repeats(error, request.method) and not is_off:
-                LAST_HOP.set((port, request._timer, error))
+            if isinstance(error, REPEATED) and not is_off:
+                LAST_HOP.set((request._timer, error))
             raise
 
     def close(self) -> None:
@@ -156,7 +151,7 @@ class RetryMiddleware:
         self.port.settings.sleeper.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self._limits!r}>"
+        return f"<{type(self).__module__}.{type(self).__name__} {self.port.settings.limits!r}>"
 
 
 def wrap(
@@ -196,11 +191,10 @@ def unwrap(session: aiohttp.ClientSession) -> aiohttp.ClientSession:
         ValueError: It is not wrapped.
         TypeError: It is not a session of aiohttp.
     """
-    found = middlewares_of(session)
-    left = tuple(one for one in found if not isinstance(one, RetryMiddleware))
-    if len(left) == len(found):
+    if not is_wrapped(session):
         raise ValueError("this session is not wrapped; wrap(session) does that")
-    session._middlewares = left
+    found = middlewares_of(session)
+    session._middlewares = tuple(one for one in found if not isinstance(one, RetryMiddleware))
     return session
 
 

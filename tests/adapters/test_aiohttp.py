@@ -11,7 +11,14 @@ from aiohttp.http_exceptions import ContentEncodingError
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
-from forbear.aiohttp import CircuitOpenError, RetryMiddleware, classify, unwrap, wrap
+from forbear.aiohttp import (
+    CircuitOpenError,
+    DeadlineExceeded,
+    RetryMiddleware,
+    classify,
+    unwrap,
+    wrap,
+)
 from forbear.testing import FakeClock, answer
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
@@ -147,6 +154,32 @@ async def test_what_the_callers_own_generator_raises_is_not_retried(server):
     assert isinstance(caught.value.__cause__, ValueError)
     record = record_of(caught.value)
     assert (record.reason, record.retries) == (Reason.PERMANENT_ERROR, 0)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.1], ids=["while-read", "before"])
+async def test_a_small_body_that_breaks_is_a_failure_of_its_attempt(server, seconds):
+    """The caller of a POST gets its head, and the error where the body breaks."""
+
+    async def slow(request, handler):
+        response = await handler(request)
+        await asyncio.sleep(seconds)
+        return response
+
+    server.script("/thing", "cut:10", 200, "cut:10")
+    await once(server, [retrying(), slow])
+    assert len(server.requests("/thing")) == 2
+    async with session_of(retrying(), slow) as session:
+        response = await session.post(server.url + "/thing")
+        assert response.status == 200
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+    assert len(server.requests("/thing")) == 3
+
+
+async def test_a_small_body_that_stalls_ends_with_the_deadline(server):
+    server.script("/thing", "200;drip=5000")
+    with pytest.raises(DeadlineExceeded):
+        await once(server, [retrying(NOW.replace(total_timeout=0.2), clock=None)])
 
 
 async def test_an_encoded_download_is_not_resumed(server):

@@ -374,7 +374,8 @@ class Resumable(Generic[Response]):
             self._expected_prefix = bytes(self._kept or b"")
         missing = what.missing(self._received)  # which its parts have declared by now
         self._ends_at = None if missing is None else self._received + missing
-        self.stream = port.source_of_rest(call, port.free_to_caller(call, response))
+        response = port.reopen(call.outgoing, response, lambda: call)
+        self.stream = port.source_of_rest(call, response)
         return True
 
 

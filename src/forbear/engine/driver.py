@@ -317,7 +317,7 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
             raise with_story(port, call, port.status_error(call, response, body))
         if call.policy is not OFF and call.stop is None and call.prefetch_result is not WHOLE:
             response = watched(port, sent_request(call), response, lambda: call)
-        response = port.free_to_caller(call, response)
+        response = port.reopen(call.outgoing, response, lambda: call)
     if IN_FLIGHT in call.notes:
         response = call.notes[IN_FLIGHT].hand_over(port, call, response)
     return response

@@ -37,8 +37,7 @@ async def go_on(port: Prefetching[Response], held: Held, *facts: *Facts) -> Resp
             begin = partial(call_after_first, port, *facts)
             if policy is not OFF:
                 response = watched(port, sent, response, begin)
-            if outgoing is not None:
-                port.reopen(outgoing, response, begin)
+            response = port.reopen(outgoing, response, begin)
             note_success(settings, view.method, view.origin, status, started_at)
             return response
         del response  # it would be kept for as long as the call waits

@@ -285,8 +285,13 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Make the library's own error for the response that the call ends with."""
         ...
 
-    def free_to_caller(self, call: Call, response: Response) -> Response:
-        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
+    def reopen(
+        self, outgoing: Outgoing | None, response: Response, begin: Callable[[], Call]
+    ) -> Response:
+        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only.
+
+        ``begin`` returns the call, which the fast path makes only for a body that is late.
+        """
         ...
 
     # A body that is resumed.
@@ -311,6 +316,3 @@ class Prefetching(Port[Response], Protocol[Response]):
         So a broken one is a failure like any other. Returns how that ended; None: it was not read.
         """
         ...
-
-    def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
-        """Let a body that the caller streams run under ``forbear.deadline`` alone."""

@@ -187,12 +187,14 @@ def renew_cookies(
 
     Args:
         port: The port.
-        call: A failed response of its has changed the jar.
+        call: A failed response of its may have changed the jar.
         before: What the jar gave; "" for nothing.
         after: What it gives.
         merges: The client adds the jar's cookies to a header that the caller wrote. Else that goes
             out as it is, and a line in which the jar's cookies are not to be found is one.
     """
+    if before == after:
+        return
     outgoing = outgoing_of(port, call)
     line = as_text(outgoing.pristine.headers.get("Cookie", ""))
     written, old, new = (line.split("; ") if line else [] for line in (line, before, after))

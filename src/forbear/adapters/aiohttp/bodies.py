@@ -68,8 +68,7 @@ class Live:
     async def close(self) -> None:
         content = self._content
         if not content.is_eof():
-            if content.exception() is None:
-                content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
+            content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
             if self._connection is not None:
                 self._connection.close()
 
@@ -77,10 +76,8 @@ class Live:
 class NoConnection(BaseProtocol):
     """The protocol of a reader that no connection feeds."""
 
-    def pause_reading(self, resume_parser: bool = True) -> None:
+    def pause_reading(self) -> None:
         """Do nothing."""
-
-    resume_reading = pause_reading
 
 
 class Replaced(aiohttp.StreamReader):

@@ -6,6 +6,7 @@ to 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -46,10 +47,8 @@ MEANING: dict[type, tuple[FailureKind, Phase]] = {
     UnicodeError: (K.PERMANENT, UNSENT),  # a host name that IDNA refuses
     aiohttp.ClientError: (K.PROTOCOL, SENT),
 }
-# After these, for a method of its own list, a session of aiohttp retries once by itself.
-ENDS_IN_REPEAT = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
-NO_REPEAT = (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError)
-REPEATED_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+# After these a session of aiohttp may retry once by itself.
+REPEATED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
 
 def classify(error: BaseException) -> Failure:
@@ -65,12 +64,6 @@ def classify(error: BaseException) -> Failure:
     return Failure(kind, phase, error=type(error).__name__)
 
 
-def repeats(error: BaseException, method: str) -> bool:
-    """Would the session retry by itself, if it got this error?"""
-    ends = isinstance(error, ENDS_IN_REPEAT) and not isinstance(error, NO_REPEAT)
-    return ends and method in REPEATED_METHODS
-
-
 def is_lost(error: BaseException) -> bool:
     """Was the connection lost while the body was written?
 
@@ -82,10 +75,9 @@ def is_lost(error: BaseException) -> bool:
 def is_full(request: aiohttp.ClientRequest) -> bool:
     """Did the request wait for a connection of the session's own pool?"""
     connector, key = request.session.connector, request.connection_key
-    try:
-        return connector is not None and connector._available_connections(key) <= 0
-    except AttributeError:
-        return False
+    with suppress(AttributeError):
+        return connector._available_connections(key) <= 0  # type: ignore[union-attr]
+    return False
 
 
 def idle_since(request: aiohttp.ClientRequest, instant: float) -> list[ResponseHandler]:
@@ -94,8 +86,7 @@ def idle_since(request: aiohttp.ClientRequest, instant: float) -> list[ResponseH
     The instant is on the system's monotonic clock.
     """
     connector, key = request.session.connector, request.connection_key
-    try:
-        waiting = () if connector is None else connector._conns.get(key, ())
+    with suppress(AttributeError, TypeError, ValueError):
+        waiting = connector._conns.get(key, ())  # type: ignore[union-attr]
         return [one for one, since in waiting if since < instant and one.is_connected()]
-    except (AttributeError, TypeError, ValueError):
-        return []
+    return []

@@ -12,7 +12,6 @@ from aiohttp import payload as payloads
 
 from ...engine.errors import ConsumedBody
 from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
-from .bodies import PLAIN
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter as Writer
@@ -59,7 +58,7 @@ class Guard(Readings, aiohttp.Payload):
         try:
             await payload.write_with_length(noting, left)  # type: ignore[arg-type]
         except BaseException as error:
-            if not (noting.failed or isinstance(error, ConsumedBody)):
+            if not (noting.is_writing or isinstance(error, ConsumedBody)):
                 self.broke(error)  # the source failed, or was cancelled and gives no more
             raise
         self.finish()
@@ -68,7 +67,7 @@ class Guard(Readings, aiohttp.Payload):
 class Noting:
     """A writer that passes each chunk to the guard before it goes out."""
 
-    failed = False
+    is_writing = False  # stays so where that fails
 
     def __init__(self, writer: Writer, guard: Guard) -> None:
         self._writer = writer
@@ -76,11 +75,9 @@ class Noting:
 
     async def write(self, chunk: bytes) -> None:
         self._guard.note(chunk)
-        try:
-            await self._writer.write(chunk)
-        except BaseException:
-            self.failed = True
-            raise
+        self.is_writing = True
+        await self._writer.write(chunk)
+        self.is_writing = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
@@ -88,8 +85,6 @@ class Noting:
 
 def is_replayable(payload: Any) -> bool:
     """Can aiohttp write it again from where it began? It seeks a file back to where it stood."""
-    if type(payload) in PLAIN:
-        return True
     if not type(payload).__module__.startswith("aiohttp.") or payload.consumed:
         return False
     if isinstance(payload, payloads.IOBasePayload):

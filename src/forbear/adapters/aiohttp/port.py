@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Task
 from contextvars import ContextVar
 from math import inf
 from operator import attrgetter
@@ -11,9 +12,9 @@ import aiohttp
 
 from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
-from ...core.outcome import Failure, FailureKind, Phase
-from ...core.request import Request as RequestView
-from ...core.request import known_origin
+from ...core.outcome import FailureKind
+from ...core.request import Request, known_origin
+from ...engine.bodies import innermost, rest_of
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.driver import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
@@ -31,23 +32,22 @@ if TYPE_CHECKING:
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
+    from ...core.outcome import Failure
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Hop, Outgoing
-    from ...engine.port import Ending, PrefetchResult
-    from ...engine.port import Source as Bytes
+    from ...engine.port import Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
 
     Lines = Sequence[tuple[str, str]]
-    Source = tuple[ClientRequest, ClientHandlerType]
-    # The port and the timer of a call, and what its last hop has left: of a redirect, or the error
-    # that ended it.
-    Last = tuple[object, object, Hop | BaseException]
+    Given = tuple[ClientRequest, ClientHandlerType]  # a request, and what sends it
+    # The timer of a call, and what its last hop has left: the error that ended it, if one did.
+    Last = tuple[object, Hop | BaseException]
 
 
-class AiohttpRequest(RequestView):
+class AiohttpRequest(Request):
     """The facts that a decision reads of a ClientRequest.
 
     Attributes:
@@ -65,6 +65,7 @@ class AiohttpRequest(RequestView):
         return self.target.raw_path_qs  # type: ignore[no-any-return]
 
 
+HOLDS = aiohttp.connector.Connection, Task  # which end with a response; the task writes the body
 # Of the task that makes the calls. All hops of one call share their timer.
 LAST_HOP: ContextVar[Last | None] = ContextVar("forbear_last_hop", default=None)
 
@@ -93,7 +94,7 @@ class AiohttpPort:
     # A call begins.
 
     def prepare(
-        self, source: Source, started_at: float, context: CallContext | None, setting: object
+        self, source: Given, started_at: float, context: CallContext | None, setting: object
     ) -> Outgoing:
         """Return what is sent in place of a request: a copy, if anything in it is changed.
 
@@ -106,8 +107,8 @@ class AiohttpPort:
         request, hop, last = source[0], None, LAST_HOP.get()
         if last is not None:
             LAST_HOP.set(None)
-            port, timer, left = last
-            if port is self and timer is request._timer:
+            timer, left = last
+            if timer is request._timer:
                 if isinstance(left, BaseException):
                     raise left
                 hop = left
@@ -125,7 +126,7 @@ class AiohttpPort:
     def bound(self, outgoing: Outgoing) -> None:
         """Nothing: ``send_in_time`` reads the limits of what it sends."""
 
-    def view_of(self, source: Source) -> AiohttpRequest:
+    def view_of(self, source: Given) -> AiohttpRequest:
         (request, handler), names = source, self.settings.key_names
         url = request.url
         origin = known_origin(url.scheme, url.raw_host or "", url.port)
@@ -175,10 +176,8 @@ class AiohttpPort:
             DeadlineCut: The deadline is over.
             ConsumedBody: The request's body cannot be replayed.
         """
-        left = each = inf
-        if outgoing is not None:
-            left = outgoing.deadline_at - self.clock.monotonic()
-            each = outgoing.policy.attempt_timeout or inf
+        left = inf if outgoing is None else outgoing.deadline_at - self.clock.monotonic()
+        each = inf if outgoing is None else outgoing.policy.attempt_timeout or inf
         try:
             with cut_after(min(left, each)):
                 return await handler(request)
@@ -251,21 +250,17 @@ class AiohttpPort:
         response._cache["headers"] = type(response.headers)(headers)
 
     def keep_cookies(self, call: Call, response: ClientResponse) -> None:
-        original = call.request.original
-        jar = original.session.cookie_jar
-        before = cookie_for(original.url, jar)
-        jar.update_cookies_from_headers(response.headers.getall("Set-Cookie"), response.url)
-        after = cookie_for(original.url, jar)
-        if before != after:
-            from ...engine.prepare import renew_cookies
+        from ...engine.prepare import renew_cookies
 
-            renew_cookies(self, call, before, after, merges=True)
+        url, jar = call.request.original.url, call.request.original.session.cookie_jar
+        before = cookie_for(url, jar)
+        jar.update_cookies_from_headers(response.headers.getall("Set-Cookie"), response.url)
+        renew_cookies(self, call, before, cookie_for(url, jar), merges=True)
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
         failure = classify(error)
-        request = call.request.original
-        if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
-            return Failure(FailureKind.POOL, Phase.UNSENT, error=failure.error)
+        if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(call.request.original):
+            failure = failure._replace(kind=FailureKind.POOL)
         if type(error) is TimeoutError:
             call.deadline_at = self.clock.monotonic()  # ClientTimeout.total is over
         return failure
@@ -294,10 +289,10 @@ class AiohttpPort:
 
     def has_ended(self, response: ClientResponse) -> bool:
         content = response.content
-        if not content.is_eof():
-            return False
         # An empty one may be a stream of events that ended too early.
-        return content.total_bytes > 0 or not begins_events(*self.head_of(response))
+        return content.is_eof() and (
+            content.total_bytes > 0 or not begins_events(*self.head_of(response))
+        )
 
     def is_open(self, response: ClientResponse) -> bool:
         is_open = response.status != 101 and not self.has_ended(response)
@@ -319,10 +314,9 @@ class AiohttpPort:
         return False
 
     def put_back(
-        self, response: ClientResponse, live: Bytes, pieces: list[bytes], ending: Ending | Exception
-    ) -> ClientResponse:
-        from ...engine.bodies import rest_of
-
+        self, response: ClientResponse, live: Source, pieces: list[bytes],
+        ending: Ending | Exception,
+    ) -> ClientResponse:  # fmt: skip
         again = aiohttp.ClientPayloadError("the body has broken before")
         response.content = Replaced(response.content, rest_of(pieces, ending, live, again))
         return response
@@ -333,20 +327,20 @@ class AiohttpPort:
     def with_body(self, response: ClientResponse, pieces: list[bytes] | None) -> ClientResponse:
         return self.put_back(response, self.live(None, response), pieces or [], WHOLE)
 
-    def shown(self, response: ClientResponse, request: object, source: Bytes) -> ClientResponse:
+    def shown(self, response: ClientResponse, request: object, source: Source) -> ClientResponse:
         copy: Any = object.__new__(type(response))
-        copy.__dict__ = vars(response).copy()
+        fields = vars(response).items()
+        copy.__dict__ = {name: one for name, one in fields if not isinstance(one, HOLDS)}
         copy.content = Replaced(response.content, source)
-        copy._connection = copy._writer = None  # the caller's
         return copy  # type: ignore[no-any-return]
 
     def surround(
-        self, request: object, response: ClientResponse, make: Callable[[Bytes], Bytes]
+        self, request: object, response: ClientResponse, make: Callable[[Source], Source]
     ) -> ClientResponse:
         response.content = Replaced(response.content, make(source_of(response)))
         return response
 
-    def source_of_rest(self, call: Call, response: ClientResponse) -> Bytes:
+    def source_of_rest(self, call: Call, response: ClientResponse) -> Source:
         live = self.live(None, response)
         live.response = response  # its finalizer would close the body
         return live
@@ -358,30 +352,20 @@ class AiohttpPort:
         if 300 <= response.status < 400 and call.policy is not OFF:
             from ...engine.outgoing import Hop
 
-            LAST_HOP.set((self, call.request.original._timer, Hop(call)))
-
-    def free_to_caller(self, call: Call, response: ClientResponse) -> ClientResponse:
-        outgoing: Outgoing | None = call.outgoing
-        if outgoing is not None:
-            self.reopen(outgoing, response, lambda: call)
-        return response
+            LAST_HOP.set((call.request.original._timer, Hop(call)))
 
     def reopen(
-        self, outgoing: Outgoing, response: ClientResponse, begin: Callable[[], Call]
-    ) -> None:
-        if outgoing.reads_until == inf or self.has_ended(response):
-            return
-
-        def bound(source: Bytes) -> Bytes:
-            from ...engine.bodies import innermost
+        self, outgoing: Outgoing | None, response: ClientResponse, begin: Callable[[], Call]
+    ) -> ClientResponse:
+        if outgoing is not None and outgoing.reads_until != inf and not self.has_ended(response):
             from ...engine.refusals import body_is_late
 
-            live, left = innermost(source), outgoing.reads_until - self.clock.monotonic()
+            source, left = source_of(response), outgoing.reads_until - self.clock.monotonic()
+            live = innermost(source)
             live.ends_at = SYSTEM_CLOCK.true_monotonic() + left
             live.late = lambda: body_is_late(self, begin())
-            return source
-
-        self.surround(None, response, bound)
+            response.content = Replaced(response.content, source)
+        return response
 
     def stream_error(self, message: str) -> Exception:
         return aiohttp.ClientPayloadError(message)

@@ -23,9 +23,7 @@ def keep_cookies(port: Port[Response], cookies: Cookies, call: Call, response: R
     before = cookie_for(original, cookies)
     response.request = original
     cookies.extract_cookies(response)
-    after = cookie_for(original, cookies)
-    if before != after:
-        renew_cookies(port, call, before, after)
+    renew_cookies(port, call, before, cookie_for(original, cookies))
 
 
 def cookie_for(original: Request, cookies: Cookies) -> str:

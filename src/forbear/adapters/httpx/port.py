@@ -233,7 +233,7 @@ class HttpxPort:
         """
         try:
             _, name, value = response.headers._list[self.length_line]
-            unread = parser_of(response.stream)._receive_buffer._data  # its public view is a copy
+            unread = parser_of(response.stream)._receive_buffer  # its public view is a copy
             # An empty body may be a stream of events that ended too early.
             if name == LENGTH and len(unread) == (int(value) or EMPTY):
                 response.extensions[SETTING] = SENT
@@ -404,25 +404,20 @@ class HttpxPort:
         if call.guard is not None and response.status_code >= 300:
             call.request.original.extensions[BODY] = call.guard
 
-    def free_to_caller(self, call: Call, response: Response) -> Response:
-        if call.outgoing is not None:
-            self.reopen(call.outgoing, response, lambda: call)
+    def reopen(
+        self, outgoing: Outgoing | None, response: Response, begin: Callable[[], Call]
+    ) -> Response:
+        if outgoing is None or outgoing.timeouts is None:
+            return response
+        outgoing.timeouts.reopen(outgoing.reads_until)
+        if outgoing.reads_until != inf and type(response.stream) is not self.byte_stream:
+            from ...engine.bodies import innermost
+            from ...engine.refusals import body_is_late
+
+            source = self.source_of(response) or self.live(outgoing.request, response)
+            innermost(source).late = lambda error: body_is_late(self, begin(), error)
+            response.stream = self.replaced(source)
         return response
-
-    def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
-        """Let a body that the caller streams run under ``forbear.deadline`` alone."""
-        timeouts = outgoing.timeouts
-        if timeouts is not None:
-            timeouts.reopen(outgoing.reads_until)
-            if outgoing.reads_until != inf and type(response.stream) is not self.byte_stream:
-                from ...engine.bodies import innermost
-                from ...engine.refusals import body_is_late
-
-                def bounded(source: Source) -> Source:
-                    innermost(source).late = lambda error: body_is_late(self, begin(), error)
-                    return source
-
-                self.surround(outgoing.request, response, bounded)
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         from .status import status_error

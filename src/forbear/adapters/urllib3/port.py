@@ -307,14 +307,17 @@ class Urllib3Port(Port[AnyResponse]):
             response = None  # it may be the error, which holds this frame
             raise
 
-    def free_to_caller(self, call: Call, response: AnyResponse) -> AnyResponse:
-        return self.free(viewed(call), call, call.context, lambda: call, response)
+    def reopen(
+        self, outgoing: Outgoing | None, response: AnyResponse, begin: Callable[[], Call]
+    ) -> AnyResponse:
+        call = begin()
+        return self.free(viewed(call), call, call.context, begin, response)
 
     def free(
         self, view: Urllib3Request, limits: Limited, context: CallContext | None,
         begin: Callable[[], Call], response: AnyResponse,
     ) -> AnyResponse:  # fmt: skip
-        """Do as ``free_to_caller``; ``begin`` returns the call."""
+        """Do as ``reopen``."""
         ends_at = limits.deadline_at
         if view.streams:  # its time limits have held until now
             sock = socket_of(getattr(self.raw_of(response), "live", self.raw_of(response)))
