@@ -233,8 +233,8 @@ class ClientPort:
     def source_of_rest(self, call, response):
         return response.source
 
-    def free_to_caller(self, call, response):
-        left = call.outgoing.reads_until - self.clock.monotonic()
+    def reopen(self, outgoing, response, begin):
+        left = outgoing.reads_until - self.clock.monotonic()
         response.live.ends_at = SYSTEM_CLOCK.true_monotonic() + left
         return response
 
