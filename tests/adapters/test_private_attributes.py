@@ -73,14 +73,20 @@ def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, flavour):
 
 
 @library
-def test_a_response_whose_closing_was_cancelled_leaves_the_pool(name):
-    """Without ``_pool_request`` it would stay there, with its connection."""
+@pytest.mark.parametrize("is_closed_early", [False, True])
+def test_a_response_whose_closing_was_cancelled_leaves_the_pool(name, is_closed_early):
+    """Without ``_pool_request`` it would stay there, with its connection.
+
+    Closed early: because the task was cancelled once before, while the body was drained.
+    """
     lib = module(name)
 
     async def run(server):
-        closing = asyncio.Event()
+        opened, closing = asyncio.Event(), asyncio.Event()
 
         async def trace(step, info):
+            if step == "http11.receive_response_headers.complete":
+                opened.set()
             if step == "http11.response_closed.started" and not closing.is_set():
                 closing.set()
                 await asyncio.sleep(0.01)
@@ -89,6 +95,10 @@ def test_a_response_whose_closing_was_cancelled_leaves_the_pool(name):
         async with lib.AsyncClient(transport=ours(name).AsyncRetryTransport(inner)) as client:
             first = client.get(server.url, extensions={"trace": trace})
             task = asyncio.create_task(first)
+            if is_closed_early:
+                await opened.wait()
+                await asyncio.sleep(0.05)
+                task.cancel()
             await closing.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -97,7 +107,7 @@ def test_a_response_whose_closing_was_cancelled_leaves_the_pool(name):
             assert (await client.get(server.url, timeout=5)).status_code == 200
 
     with FaultServer() as server:
-        server.script("/", "503", "200")
+        server.script("/", "503;body=64;drip=400" if is_closed_early else "503", "200")
         asyncio.run(run(server))
 
 

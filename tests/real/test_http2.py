@@ -15,6 +15,7 @@ import h2.connection
 import h2.errors
 import h2.events
 import pytest
+from hyperframe.frame import HeadersFrame
 
 import forbear
 from forbear import RetryPolicy
@@ -60,7 +61,8 @@ class Http2Server(Listening):
 
     Steps: a status (2xx executes); the name of a code: RST_STREAM with it;
     "goaway-below": GOAWAY names the stream before this one as the last processed, "goaway-0": none;
-    "goaway": the same after the head of a stream of events; "never": no answer;
+    "goaway": the same after the head of a stream of events; "never": no answer; "opens-streams":
+    executes, and opens streams of its own, more than the client allows;
     (first, size, end): bytes of the file, with RST_STREAM if that is before its size; bytes: a
     stream of events, which ends if they have data; digits: that status with five of eight bytes, with
     "?" no length. Wrong: "short": the body ends early, as if whole; "frame", "long-frame": invalid.
@@ -145,6 +147,11 @@ class Http2Server(Listening):
             sock.sendall(connection.data_to_send())
             time.sleep(0.05)  # mostly the client has read that
             sock.sendall(WINDOW_UPDATE_OF_0)
+        elif step == "opens-streams":
+            stream.executed = True
+            for other in range(2, 204, 2):
+                lines = connection.encoder.encode([(":method", "GET"), (":path", "/")])
+                sock.sendall(HeadersFrame(other, lines, flags=["END_HEADERS"]).serialize())
         elif step == "goaway":
             respond(200, content_type="text/event-stream")
             connection.close_connection(last_stream_id=number)
@@ -366,25 +373,36 @@ def test_over_tls_the_same_holds(adapter):
     assert set(server.connections_used) == {1, 2}  # only GOAWAY ended a connection
 
 
+@pytest.mark.parametrize("in_use", [False, True], ids=["idle", "in-use"])
 @pytest.mark.parametrize(("name", "backend"), [("httpx", "asyncio"), ("httpx2", "trio")])
-def test_a_connection_full_of_streams_that_were_given_up_is_replaced(name, backend):
+def test_a_connection_full_of_streams_that_were_given_up_is_replaced(name, backend, in_use):
     """Httpcore never resets them. Nothing was sent, so a POST is sent again too."""
     library = importlib.import_module(name)
     ours = importlib.import_module(f"forbear.{name}")
 
     async def run(url):
         inner = library.AsyncHTTPTransport(**PLAIN, verify=False)
-        async with library.AsyncClient(transport=ours.AsyncRetryTransport(inner)) as client:
+        client = library.AsyncClient(transport=ours.AsyncRetryTransport(inner))
+        async with client, anyio.create_task_group() as others:
             for count in range(1, 101):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(client.post, url)
+                    (others if in_use and count == 1 else tasks).start_soon(client.post, url)
                     with anyio.fail_after(5):
                         while len(server.posted[0]) < count:
                             await anyio.sleep(0.001)
                     tasks.cancel_scope.cancel()
-            return await client.post(url)
+            response = await client.post(url)
+            others.cancel_scope.cancel()
+            return response
 
     with Http2Server(*["never"] * 100, 200) as server:
         response = anyio.run(run, server.url, backend=backend)
         assert (response.status_code, forbear.record_of(response).retries) == (200, 1)
         assert server.connections_used == [1] * 100 + [2]
+
+
+def test_a_server_that_opens_too_many_streams_has_executed_a_post_once(adapter):
+    """h2 has the same error for that and for a request that it does not send."""
+    server, [error] = run(adapter, ["opens-streams", 200], ("POST", {"content": WHOLE}))
+    assert server.posted == ([WHOLE], 1)
+    assert isinstance(error, adapter.library.ProtocolError)

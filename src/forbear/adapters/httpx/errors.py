@@ -10,6 +10,7 @@ and httpcore2 2.16.2.
 from __future__ import annotations
 
 import re
+from traceback import walk_tb
 
 from ...core.outcome import Failure, FailureKind, Phase
 from ...engine.errors import is_socket_error, socket_failure_kind
@@ -18,6 +19,7 @@ from ...errors import ForbearError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -53,7 +55,7 @@ CORES = ("httpcore", "httpcore2")
 # are named as the library's; its local one is a body that does not fit its Content-Length.
 BELOW = {"h2": "RemoteProtocolError", "socksio": "ProxyError"}
 REFUSED_STREAM = 7  # RFC 9113 section 7
-FULL = "TooManyStreamsError"  # of h2: the connection has as many streams as the peer allows
+FULL = "TooManyStreamsError"  # of h2: the connection has as many streams as are allowed
 # A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
 PROXY_REFUSAL = re.compile(
     r"4[0-9]{2}( |\Z)|Invalid username/password|Requested [A-Z /]+ from proxy"
@@ -146,13 +148,12 @@ def is_unprocessed(error: BaseException) -> bool:
     REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM
     and CANCEL prove nothing.
     """
-    if type(error).__name__ == FULL:
-        return True
-    event = error.args[0] if error.args else None
+    if type(error).__name__ == FULL:  # and not: the peer has opened more than it may
+        return raised_in(error).endswith(".send_headers")
+    event: Any = error.args[0] if error.args else None
     name = type(event).__name__
     if name == "StreamReset":
-        was_reset = bool(getattr(event, "remote_reset", False))
-        return was_reset and getattr(event, "error_code", None) == REFUSED_STREAM
+        return (event.remote_reset, event.error_code) == (True, REFUSED_STREAM)
     return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
 
 
@@ -162,11 +163,14 @@ def is_fault_of_peer(error: BaseException) -> bool:
     Local is only a header that h2 refuses to send. It checks those in a module of their own.
     """
     found = next((one for one in chain(error) if root(type(one)) == "h2"), None)
-    place = None if found is None else found.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    is_of_header = place is not None and place.tb_frame.f_globals["__name__"] == "h2.utilities"
+    is_of_header = found is not None and raised_in(found).startswith("h2.utilities.")
     return found is not None and not (is_of_header and type(found).__name__ == "ProtocolError")
+
+
+def raised_in(error: BaseException) -> str:
+    """The module and the function that raised an error; empty: nothing shows it."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return f"{frames[-1].f_globals['__name__']}.{frames[-1].f_code.co_name}" if frames else ""
 
 
 def own_error(error: Exception, module: ModuleType) -> Exception:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from ...engine import bodies
@@ -21,34 +22,30 @@ def is_unassigned(pool: Any, connection: object) -> bool:
     return all(request.connection is not connection for request in list(pool._requests))
 
 
-def expire(pool: Any, connection: Any) -> bool:
-    """Let the pool close a connection that no request has; False: one has it.
-
-    The pool asks that again under its own lock, before it assigns the next request. Closed here,
-    the connection could be another thread's by then.
-    """
-    expired = partial(is_unassigned, pool, connection)
-    if not expired():
-        return False
-    connection.has_expired = expired
-    return True
-
-
-def close_idle(inner: Any, origin: object) -> bool:
-    """Let the pool close the idle connections to an origin.
+def close_idle(inner: Any, core: str, to: str, *, is_full: bool = False) -> bool:
+    """Let the pool close the idle connections to an origin, by the module of its httpcore.
 
     An attempt that broke may have done so on a connection that was stale, which has left the pool
     by now. But httpcore opens a new one only where none is idle, so one that is idle still shows
     that the attempt went over another that was. Of a connection that was alone nothing is known.
 
+    The pool asks again under its own lock, before it assigns the next request. Closed here, a
+    connection could be another thread's by then.
+
+    ``is_full``: one has as many streams of HTTP/2 as it may, most of which were given up, since
+    httpcore resets none. So those in use get no further request, and are closed when they are free.
+
     Returns:
         There was one.
     """
-    was_idle = False
+    was_idle, origin = False, import_module(core).URL(to).origin
     with suppress(AttributeError):
         for one in inner._pool.connections:
-            if one.is_idle() and one.can_handle_request(origin) and expire(inner._pool, one):
-                was_idle = True
+            expired = partial(is_unassigned, inner._pool, one)
+            if one.can_handle_request(origin) and (is_full or (one.is_idle() and expired())):
+                was_idle, one.has_expired = True, expired
+                if is_full:
+                    one.is_available = lambda: False
     return was_idle
 
 
@@ -63,16 +60,17 @@ def free_lost_slots(inner: Any) -> None:
     """
     with suppress(AttributeError):
         for one in inner._pool.connections:
-            if not (one.is_idle() or one.is_available() or one.is_closed()):
-                expire(inner._pool, one)
+            expired = partial(is_unassigned, inner._pool, one)
+            if expired() and not (one.is_idle() or one.is_available() or one.is_closed()):
+                one.has_expired = expired
 
 
-def free_lost_request(inner: Any, stream: object) -> None:
-    """Let the pool drop the request of a body whose closing was interrupted.
+def free_lost_request(inner: Any, response: Any) -> None:
+    """Let the pool drop the request of a response whose closing was interrupted.
 
     httpcore does that last, and does not close a body twice.
     """
-    found = bodies.innermost(stream)
     with suppress(AttributeError, ValueError):  # it was dropped
+        found = bodies.innermost(response.stream)
         below = getattr(found, "_stream", found)._httpcore_stream
         inner._pool._requests.remove(below._pool_request)

@@ -7,7 +7,6 @@ flavour alone; tasks.py has what that one does in a way of its own.
 from __future__ import annotations
 
 from functools import cached_property
-from importlib import import_module
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -285,17 +284,15 @@ class HttpxPort:
 
             free_lost_slots(self.inner)
         elif failure.kind is FailureKind.UNPROCESSED and failure.error == "LocalProtocolError":
-            self.expire_idle(call)  # full of streams that were given up: httpcore resets none
+            from .pools import close_idle
+
+            close_idle(self.inner, self.library.roots[1], call.sent_to, is_full=True)
         return failure
 
     async def close_idle(self, call: Call) -> bool:
-        return self.expire_idle(call)
-
-    def expire_idle(self, call: Call) -> bool:
         from .pools import close_idle  # loaded with the first connection that breaks
 
-        core = import_module(self.library.roots[1])
-        return close_idle(self.inner, core.URL(call.sent_to).origin)
+        return close_idle(self.inner, self.library.roots[1], call.sent_to)
 
     # Bodies.
 
@@ -433,10 +430,8 @@ class HttpxPort:
         return self.library.module.ReadTimeout(message)  # type: ignore[no-any-return]
 
     def closed_error(self) -> Exception:
-        error: Exception = self.library.module.TransportError(
-            "The transport was closed while the call waited."
-        )
-        return error
+        message = "The transport was closed while the call waited."
+        return self.library.module.TransportError(message)  # type: ignore[no-any-return]
 
 
 class Library:

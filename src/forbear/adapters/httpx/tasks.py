@@ -24,7 +24,6 @@ class AsyncLive(LiveBody):
     async def _next(self) -> bytes:
         with cut_after(self.left() + BACKSTOP):
             return await self._next_piece()
-        await self.close()
         raise self._cut()
 
     async def _next_piece(self) -> bytes:
@@ -76,10 +75,12 @@ class AsyncHttpxPort(HttpxPort):
             return
         from .pools import free_lost_request, free_lost_slots
 
-        if response is not None:
-            import anyio
+        try:
+            if response is not None:
+                import anyio
 
-            with anyio.CancelScope(shield=True):
-                await response.stream.aclose()  # type: ignore[union-attr]
-            free_lost_request(self.inner, response.stream)
-        free_lost_slots(self.inner)
+                with anyio.CancelScope(shield=True):
+                    await response.stream.aclose()  # type: ignore[union-attr]
+        finally:  # also if asyncio cancels the task once more
+            free_lost_request(self.inner, response)
+            free_lost_slots(self.inner)
