@@ -230,6 +230,26 @@ async def test_the_error_of_a_streamed_body_that_is_late_has_the_clients_as_caus
 
 
 @family
+@pytest.mark.parametrize("ended_by", ["deadline", "read timeout", "cancellation"])
+async def test_a_streamed_body_that_is_late_gives_its_connection_back(adapter, server, ended_by):
+    """Also if its caller does not close the response, as without a deadline."""
+    if ended_by == "cancellation" and not adapter.is_async:
+        pytest.skip("threads are not cancelled")
+    server.script("/thing", "200;body=160;drip=600;chunked=1")
+    settings = adapter.reading_for(0.1) if ended_by == "read timeout" else {}
+    async with adapter.client(settings=settings) as client:
+        with forbear.deadline(0.15 if ended_by == "deadline" else 60):
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            if ended_by == "cancellation":
+                with anyio.move_on_after(0.1):
+                    await adapter.read(response)
+            else:
+                with pytest.raises(adapter.library.TimeoutException):
+                    await adapter.read(response)
+            assert adapter.is_idle(client)
+
+
+@family
 @pytest.mark.parametrize("setting", [None, {"max_attempts": 3}, False])
 async def test_nothing_is_written_into_the_callers_objects(adapter, server, quick, setting):
     server.script("/thing", "503;body=10", "reset", 200)

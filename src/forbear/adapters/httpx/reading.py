@@ -136,7 +136,10 @@ class LiveBody:
             if not piece:
                 self._length = 0  # the connection may be another request's by now
             return piece
-        except Exception as error:
+        except BaseException as error:
+            await self.close()  # httpcore does so by itself only where it reads by itself
+            if not isinstance(error, Exception):
+                raise
             if "Timeout" in type(error).__name__ and self._deadline_in() <= EARLY and self.late:
                 raise self._cut(type(error).__name__) from error
             raise own_error(error, self._module)  # noqa: B904  # mostly the same one
