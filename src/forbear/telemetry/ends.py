@@ -73,7 +73,8 @@ def ending(client: str, call: Call, now: float) -> CallEnded:
         kind = kind_of(call, sent - 1)
     outcome = outcome_of(call, sent) if call.rest is None else None
     given = {"origin": call.sent_to, "attempts": sent, "kind": kind, "outcome": outcome}
-    return event_of(CallEnded, client, call, now, {"last": last, **given})
+    made: CallEnded = event_of(CallEnded, client, call, now, {"last": last, **given})
+    return made
 
 
 def outcome_of(call: Call, sent: int) -> CallOutcome:

@@ -95,7 +95,7 @@ class EventLog:
     def emit(self, kind: str | type[Event], call: Call, now: float, /, **given: object) -> None:
         """Emit an event of a call, by its class or name; ``given`` are fields of it."""
         found = EVENTS[kind] if isinstance(kind, str) else kind
-        event = event_of(found, self.client, call, now, given)
+        event: Event = event_of(found, self.client, call, now, given)
         level, what = level_of(event, call), getattr(event, "reason", event.name)
         if what in REPEATED and level > DEBUG and not self._is_due(what, event.origin, now):
             level = DEBUG

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..core.call import NUMBER, ORDER, STORY
 from . import events
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..events import CallEnded, Event
-
-    E = TypeVar("E", bound=Event | CallEnded)
 
 NUMBERS = count(1)  # of calls with an event
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-EVENTS: dict[str, type[Event]] = {
+EVENTS: dict[str, type[Any]] = {
     kind._field_defaults["name"]: kind
     for kind in vars(events).values()
     if hasattr(kind, "sentence")
 }
 
 
-def event_of(kind: type[E], client: str, call: Call, now: float, given: dict[str, Any]) -> E:
+def event_of(kind: type[Any], client: str, call: Call, now: float, given: dict[str, Any]) -> Any:
     """Make an event: its fields are what is given, and else what the call says.
 
     ``last``, if given, is the attempt that it is about; else that is the last one of the history.
