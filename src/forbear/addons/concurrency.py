@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call, Notes
     from ..core.outcome import Failure
-    from ..engine.port import Port, Response, Source
+    from ..engine.port import Port, Req, Resp, Source
     from ..limits.scopes import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
@@ -84,7 +84,7 @@ class Slot:
         """Give it back, or leave the queue. Idempotent, from any thread, and in finalizers."""
         self._limit.free(self)
 
-    def hand_over(self, port: Port[Response], call: Call, response: Response) -> Response:
+    def hand_over(self, port: Port[Req, Resp], call: Call, response: Resp) -> Resp:
         """Let the body of a response that is handed over keep the slot, while it is to come.
 
         The end of a stream of events says nothing of the server's work.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.headers.fields import Line
-    from ..engine.port import Port, Response
+    from ..engine.port import Port, Req, Resp
     from ..engine.settings import Settings
 
 
@@ -70,7 +70,7 @@ def check(value: object) -> EventStreams:
     )
 
 
-async def judge(port: Port[Response], call: Call, response: Response) -> Response:
+async def judge(port: Port[Req, Resp], call: Call, response: Resp) -> Resp:
     """Read a stream of events up to its first event, put that back, and note how it ended."""
     options: EventStreams = port.settings.options["event_streams"]
     stream = event_stream(*port.head_of(response)) if call.policy is not OFF else None

@@ -26,7 +26,7 @@ from contextvars import copy_context
 from copy import copy
 from dataclasses import KW_ONLY
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..core.call import IN_FLIGHT, INSPECTED, NUMBER, ORDER, PREPARED_FOR, STORY, Attempt, Call
 from ..core.checks import check_bool, check_duration, check_number, check_positive_int
@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..engine.clock import Clock
-    from ..engine.port import Port, Response
-    from ..engine.settings import Inner, Sent
+    from ..engine.port import Port, Sendable
+    from ..engine.settings import Inner
 
+Req = TypeVar("Req", bound="Sendable")
+Resp = TypeVar("Resp")
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 DEBUG = 10  # of logging, which is not needed to decide
@@ -218,8 +220,8 @@ class Hedging:
         return self.clock.monotonic()  # a test may replace it
 
     async def send(
-        self, port: Port[Response], inner: Inner[Sent, Response], call: Call, request: Sent
-    ) -> Response:
+        self, port: Port[Req, Resp], inner: Inner[Req, Resp], call: Call, request: Req
+    ) -> Resp:
         """Send an attempt, and a hedge if it is a first one that takes long."""
         hedge, asked = self.hedge, call.request
         if (
@@ -229,11 +231,11 @@ class Hedging:
             or not (asked.method in hedge.methods or (hedge.keyed and asked.keyed))
         ):
             return await inner(call, request)
-        response: Response = await HedgedCall(self, port, inner, call).send(request)
+        response: Resp = await HedgedCall(self, port, inner, call).send(request)
         return response
 
 
-class HedgedCall:
+class HedgedCall(Generic[Req, Resp]):
     """A call whose first attempt may be hedged. An alarm that rings at ``at``.
 
     The first attempt runs in the caller's task. Until the alarm rings nothing is made for a hedge,
@@ -261,7 +263,9 @@ class HedgedCall:
     ended_at = 0.0
     has_won = first_ended = is_settled = False
 
-    def __init__(self, hedging: Hedging, port: Port[Any], inner: Any, call: Call) -> None:
+    def __init__(
+        self, hedging: Hedging, port: Port[Req, Resp], inner: Inner[Req, Resp], call: Call
+    ) -> None:
         self.hedging, self.port, self.inner, self.call = hedging, port, inner, call
         self.now = hedging.now
         self.times = hedging.hedge.times(call.sent_to, call.request.method)
@@ -276,7 +280,7 @@ class HedgedCall:
         else:
             self.scope = TaskScope(sys.modules["asyncio"].current_task(self.loop))
 
-    async def send(self, request: object) -> Any:
+    async def send(self, request: Req) -> Any:
         """Send the first attempt; return the response that decides, or raise its error."""
         call, alarms = self.call, self.alarms
         if self.at < alarms.rings_at:
@@ -487,7 +491,7 @@ def lost_attempt(call: Call, failure: Failure | None, ended_at: float) -> Attemp
 
 
 async def failure_of(
-    port: Port[Response], call: Call, outcome: Response | Exception
+    port: Port[Req, Resp], call: Call, outcome: Resp | Exception
 ) -> Failure | None:
     """Return why an outcome is not good; it is not inspected again."""
     found = await inspected(port, call, outcome)
@@ -520,6 +524,14 @@ class TaskScope:
         return is_ours and kind is sys.modules["asyncio"].CancelledError
 
 
+class Alarm(Protocol):
+    """What ``Alarms`` rings."""
+
+    at: float
+
+    def ring(self) -> None: ...
+
+
 class Alarms:
     """The alarms of one transport on one loop: one timer for all its calls, since few of them ring.
 
@@ -534,7 +546,7 @@ class Alarms:
     def __init__(self, now: Callable[[], float], loop: Any = None) -> None:
         self._now, self.loop = now, loop
         self.rings_at = inf
-        self.pending: dict[HedgedCall, None] = {}
+        self.pending: dict[Alarm, None] = {}
 
     def prepare(self, at: float) -> None:
         """Set the timer early enough for an alarm that is put into ``pending`` now."""

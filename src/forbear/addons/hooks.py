@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.call import Call
-    from ..engine.port import Port, Response
+    from ..engine.port import Port, Req, Resp
 
 
 def check(function: Callable[..., object]) -> Callable[..., object]:
@@ -24,7 +24,7 @@ def check(function: Callable[..., object]) -> Callable[..., object]:
 
 
 async def rewrite(
-    hook: Callable[[object, int], object], port: Port[Response], call: Call, request: object
+    hook: Callable[[object, int], object], port: Port[Req, Resp], call: Call, request: object
 ) -> None:
     """Call ``before_attempt`` with the request that is to be sent; await it, if the port does.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.headers.fields import Line
-    from ..engine.port import Port, Response
+    from ..engine.port import Port, Req, Resp
 
 MOST_BYTES = 65_536
 # These are of use only as a whole, so they have an end even where their length is unknown.
@@ -46,7 +46,7 @@ class BodyNotShown(Exception):
     """``retry_if`` wants a body that was not read whole; never leaves a transport."""
 
 
-async def inspect(port: Port[Response], call: Call, response: Response) -> Response | DeadlineCut:
+async def inspect(port: Port[Req, Resp], call: Call, response: Resp) -> Resp | DeadlineCut:
     """Call ``retry_if`` with the response, and read a vendor's hint in its body.
 
     Returns:
@@ -62,7 +62,7 @@ async def inspect(port: Port[Response], call: Call, response: Response) -> Respo
     return DeadlineCut()
 
 
-async def look(port: Port[Response], call: Call, response: Response) -> Response:
+async def look(port: Port[Req, Resp], call: Call, response: Resp) -> Resp:
     """Read what may be shown of a response, and show it."""
     asks = port.settings.options["retry_if"] is not None and call.body_error is None
     (status, lines), vendors = port.head_of(response), call.policy.vendors
@@ -85,8 +85,8 @@ async def look(port: Port[Response], call: Call, response: Response) -> Response
 
 
 async def read_body(
-    port: Port[Response], call: Call, response: Response, most_seconds: float
-) -> tuple[Response, bytes | Exception]:
+    port: Port[Req, Resp], call: Call, response: Resp, most_seconds: float
+) -> tuple[Resp, bytes | Exception]:
     """Read a body and put it back; return the response that has it, and the body, or why not."""
     seconds = min(most_seconds, seconds_to_look(port, call, response))
     if seconds <= 0:
@@ -108,7 +108,7 @@ async def read_body(
     return response, ending if isinstance(ending, Exception) else late
 
 
-def seconds_to_look(port: Port[Response], call: Call, response: Response) -> float:
+def seconds_to_look(port: Port[Req, Resp], call: Call, response: Resp) -> float:
     """Return for how long the body of a response may be read, infinite if its end is known.
 
     0: it is too long, or may have no end, so that each part is wanted when it arrives.
@@ -159,7 +159,7 @@ class Shown:
         """Leave the body to its caller."""
 
 
-async def ask(port: Port[Response], call: Call, copy: Response) -> None:
+async def ask(port: Port[Req, Resp], call: Call, copy: Resp) -> None:
     """Call ``retry_if`` with a copy of the response, await its result, and note that."""
     settings = port.settings
     try:

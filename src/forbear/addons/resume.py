@@ -42,21 +42,20 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.event_streams import EventStream, WholeEvents
     from ..core.headers.fields import Line
-    from ..engine.port import Port, Source
+    from ..engine.port import Port, Sendable, Source
 
     Head = tuple[int, Sequence[Line]]
     What = Download | Repeat | EventStream
 
-Response = TypeVar("Response")
+Req = TypeVar("Req", bound="Sendable")
+Resp = TypeVar("Resp")
 
 EARNED = 65_536  # bytes of a body that give an attempt back
 ANEW = "anew"  # key of a call's notes: the whole was requested again, so bytes are no progress
 MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 
 
-def finish(
-    port: Port[Response], request: object, response: Response, begin: Callable[[], Call]
-) -> Response:
+def finish(port: Port[Req, Resp], request: Req, response: Resp, begin: Callable[[], Call]) -> Resp:
     """Let a body that the caller reads go on where it breaks, if that is possible.
 
     ``request`` is the one that was sent; ``begin`` returns the call that got the response, which
@@ -80,7 +79,7 @@ def begin_anew(call: Call) -> None:
     call.notes[ANEW] = True
 
 
-class Resumable(Generic[Response]):
+class Resumable(Generic[Req, Resp]):
     """A body, as far as it came, and how the rest is requested. Counts raw bytes.
 
     It must not hold the caller's response, which holds it.
@@ -97,7 +96,7 @@ class Resumable(Generic[Response]):
 
     # Most bodies never break, so these defaults are on the class: they cost a response no memory.
     stream: Source  # from which the body is read now
-    response_of: Callable[[], Response | None]  # returns the response, if the caller still has it
+    response_of: Callable[[], Resp | None]  # returns the response, if the caller still has it
     _call: Call | None = None  # the last one that requested a rest
     _what: What | None = None  # can be requested of the body, from the first break on
     _error: Exception | None = None  # what broke the body last
@@ -110,7 +109,7 @@ class Resumable(Generic[Response]):
     is_closed = False  # by the caller, who does not want the rest: no more is requested
 
     def __init__(
-        self, port: Port[Response], begin: Callable[[], Call], head: Head,
+        self, port: Port[Req, Resp], begin: Callable[[], Call], head: Head,
         kept: bytearray | None, *, is_download: bool,
     ) -> None:  # fmt: skip
         self._port, self._begin_call, self._head = port, begin, head
@@ -319,7 +318,7 @@ class Resumable(Generic[Response]):
         if what.missing(self._received) == 0:  # but for its end the body is whole
             return True
         call = self._call = self._call_for_rest(old, what, error)
-        handed: list[Response] = []
+        handed: list[Resp] = []
         try:
             if not await self._continues(call, what, await run(call, port, handed)):
                 self._fail(call, error)
@@ -349,7 +348,7 @@ class Resumable(Generic[Response]):
             await self.stream.close()
         return not self.is_closed
 
-    async def _continues(self, call: Call, what: What, response: Response) -> bool:
+    async def _continues(self, call: Call, what: What, response: Resp) -> bool:
         """Continue with a response, if it has what is missing of the body."""
         port, rest = self._port, call.rest
         fits = what.fits(self._received, *port.head_of(response))

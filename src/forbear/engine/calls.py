@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from .context import CallContext
     from .outgoing import Outgoing
-    from .port import Classifier, Copying, Given, Port, Response, Sent, Url
+    from .port import Classifier, Copying, Given, Port, Req, Resp, Url
     from .settings import Settings
 
     # What the fast path has of a call: the source of the request, what is sent in its place if
     # anything in it is changed, when it began, and the blocks around it.
-    Facts = tuple[Any, Outgoing | None, float, CallContext | None]
+    Facts = tuple[Given, Outgoing | None, float, CallContext | None]
     # Its first outcome, then the call and what that returns: what an interruption closes.
     Held = list[Any]
 
@@ -63,13 +63,13 @@ def begin_call(
     return call
 
 
-def call_of(port: Copying[Given, Sent, Url], *facts: *Facts) -> Call:
+def call_of(port: Copying[Given, Req, Url], *facts: *Facts[Given]) -> Call:
     """Begin a call."""
     source, outgoing, started_at, context = facts
     return begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
 
 
-def call_after_first(port: Copying[Given, Sent, Url], *facts: *Facts) -> Call:
+def call_after_first(port: Copying[Given, Req, Url], *facts: *Facts[Given]) -> Call:
     """Begin a call whose first attempt was sent before there was a call."""
     return note_first_attempt(call_of(port, *facts))
 
@@ -141,7 +141,7 @@ def note_at_sender(call: Call, reason: Reason) -> None:
 # A call ends.
 
 
-def is_done(port: Port[Response], call: Call, response: Response) -> bool:
+def is_done(port: Port[Req, Resp], call: Call, response: Resp) -> bool:
     """Would the fast path return this response to a first attempt?"""
     settings = port.settings
     return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..core.call import IN_FLIGHT, KEPT
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase, Reason
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .port import CommonPort, Ending, Live, Port, PrefetchResult, Response
+    from .port import CommonPort, Ending, Live, Port, PrefetchResult, Req, Resp
 
 
 # After these on a reused connection, the idle connections of its origin may be stale as well.
@@ -46,14 +46,14 @@ ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
 BODILESS = frozenset({101, 204, 304})
 
 
-async def sleep(port: Port[Response], seconds: float, call: Call) -> bool:
+async def sleep(port: Port[Req, Resp], seconds: float, call: Call) -> bool:
     """Wait; False: the transport was closed meanwhile."""
     since, after, queued = call.started_at, call.decided_at, call.notes.get(IN_FLIGHT)
     sleeper = port.settings.sleeper
     return await sleeper.sleep(seconds, since=since, after=after, queued=queued)
 
 
-async def send(port: Port[Response], call: Call) -> Response:
+async def send(port: Port[Req, Resp], call: Call) -> Resp:
     """Send the next attempt, count it, and read what has to be there before the hand-over.
 
     Raises:
@@ -83,7 +83,7 @@ async def send(port: Port[Response], call: Call) -> Response:
     return response
 
 
-def next_request(port: Port[Response], call: Call) -> Any:
+def next_request(port: Port[Req, Resp], call: Call) -> Req:
     """Return the request to send now: the client's own, unless something in it is changed."""
     if (
         call.outgoing is None
@@ -91,13 +91,14 @@ def next_request(port: Port[Response], call: Call) -> Any:
         and port.settings.sends_alike
         and call.context is None
     ):
-        return call.request.original
+        sent: Req = call.request.original
+        return sent
     from .prepare import next_request
 
     return next_request(port, call)
 
 
-async def run_hook(port: Port[Response], call: Call) -> None:
+async def run_hook(port: Port[Req, Resp], call: Call) -> None:
     """Let add-ons change the request that ``send`` is to send."""
     await port.renew(call)
     request = next_request(port, call)
@@ -106,8 +107,8 @@ async def run_hook(port: Port[Response], call: Call) -> None:
 
 
 async def inspected(
-    port: Port[Response], call: Call, outcome: Response | Exception
-) -> Response | Exception:
+    port: Port[Req, Resp], call: Call, outcome: Resp | Exception
+) -> Resp | Exception:
     """Let add-ons read of a response what decides on it; return it, or what takes its place."""
     for inspect in port.settings.inspectors_of(call.policy):
         if not isinstance(outcome, Exception):
@@ -115,9 +116,7 @@ async def inspected(
     return outcome
 
 
-async def classify(
-    port: Port[Response], call: Call, outcome: Response | Exception
-) -> Failure | None:
+async def classify(port: Port[Req, Resp], call: Call, outcome: Resp | Exception) -> Failure | None:
     """Say why an attempt has failed; None: it has not."""
     if not isinstance(outcome, Exception):
         return classify_response(port, call, outcome)
@@ -132,8 +131,8 @@ async def classify(
 
 
 async def read_little(
-    port: Port[Response], call: Call, response: Response
-) -> tuple[Response, list[bytes], Ending | Exception]:
+    port: Port[Req, Resp], call: Call, response: Resp
+) -> tuple[Resp, list[bytes], Ending | Exception]:
     """Read what is left of a failed response, if that is little and quick.
 
     Returns:
@@ -179,8 +178,8 @@ async def read_briefly(
 
 
 async def read_part(
-    port: Port[Response], response: Response, live: Live, wants_more: Callable[[bytes, int], bool]
-) -> tuple[Response, list[bytes], Ending | Exception]:
+    port: Port[Req, Resp], response: Resp, live: Live, wants_more: Callable[[bytes, int], bool]
+) -> tuple[Resp, list[bytes], Ending | Exception]:
     """Read what is still to come of a response, as ``read_briefly``.
 
     Returns:
@@ -193,7 +192,7 @@ async def read_part(
     return response, pieces, ending
 
 
-async def discard(port: Port[Response], call: Call, response: Response) -> list[bytes] | None:
+async def discard(port: Port[Req, Resp], call: Call, response: Resp) -> list[bytes] | None:
     """Read what is left of a failed response if that is little and quick, then close it.
 
     Returns:
@@ -206,7 +205,7 @@ async def discard(port: Port[Response], call: Call, response: Response) -> list[
     return None
 
 
-async def close(port: Port[Response], response: Response) -> None:
+async def close(port: Port[Req, Resp], response: Resp) -> None:
     """Close a failed response: how its body ends does not matter."""
     try:
         await port.close_unused(response)
@@ -216,7 +215,7 @@ async def close(port: Port[Response], response: Response) -> None:
         let_signals_through(error)
 
 
-async def keep(port: Port[Response], call: Call, outcome: Response | Exception) -> bool:
+async def keep(port: Port[Req, Resp], call: Call, outcome: Resp | Exception) -> bool:
     """Let go of what a failed attempt holds, or read it for a call that is held.
 
     Returns:
@@ -224,7 +223,7 @@ async def keep(port: Port[Response], call: Call, outcome: Response | Exception) 
     """
     if isinstance(outcome, Exception):
         return True
-    response: Response = outcome
+    response: Resp = outcome
     if call.hold is None:
         await discard(port, call, response)
         return True
@@ -275,7 +274,7 @@ def closed(port: CommonPort, call: Call) -> Exception:
     return last_error(port, call, error)
 
 
-def conclude(port: Port[Response], call: Call, response: Response) -> None:
+def conclude(port: Port[Req, Resp], call: Call, response: Resp) -> None:
     """Attach the story to the response that ends a call, and emit a success after retries.
 
     Raises:
@@ -298,7 +297,7 @@ def conclude(port: Port[Response], call: Call, response: Response) -> None:
             raise error
 
 
-async def hand_over(port: Port[Response], call: Call, response: Response) -> Response:
+async def hand_over(port: Port[Req, Resp], call: Call, response: Resp) -> Resp:
     """Return what the caller gets.
 
     Raises:
@@ -323,9 +322,7 @@ async def hand_over(port: Port[Response], call: Call, response: Response) -> Res
     return response
 
 
-def watched(
-    port: Port[Response], request: object, response: Response, begin: Callable[[], Call]
-) -> Response:
+def watched(port: Port[Req, Resp], request: Req, response: Resp, begin: Callable[[], Call]) -> Resp:
     """Let add-ons go around a body that is still to come.
 
     ``request`` is the one that was sent; ``begin`` returns the call, which the fast path makes only

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.headers.fields import Line
-    from .port import Classifier, Port, Response
+    from .port import Classifier, Port, Req, Resp
 
     Lines = Sequence[Line]
 
@@ -78,7 +78,7 @@ def socket_failure_kind(cls: type) -> FailureKind | None:
     return None
 
 
-def classify_response(port: Port[Response], call: Call, response: Response) -> Failure | None:
+def classify_response(port: Port[Req, Resp], call: Call, response: Resp) -> Failure | None:
     """Make the failure of a response; None: it is good."""
     status = port.status_of(response)
     if port.settings.limits.reads_quotas:

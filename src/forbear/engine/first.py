@@ -19,15 +19,15 @@ from .settings import OFF
 
 if TYPE_CHECKING:
     from .calls import Facts, Held
-    from .port import Prefetching, Response
+    from .port import Prefetching, Req, Resp
 
 
-async def go_on(port: Prefetching[Response], held: Held, *facts: *Facts) -> Response:
+async def go_on(port: Prefetching[Req, Resp], held: Held, *facts: *Facts[object]) -> Resp:
     """Go on with a call; ``held`` has its first outcome, then the call and what that returns."""
     source, outgoing, started_at, _ = facts
     settings, prefetch = port.settings, None
     if not isinstance(held[0], Exception):
-        response: Response = held[0]
+        response: Resp = held[0]
         view, status = port.view_of(source), port.status_of(response)
         sent, policy = view.original, settings.policy
         if outgoing is not None:
@@ -50,7 +50,7 @@ async def go_on(port: Prefetching[Response], held: Held, *facts: *Facts) -> Resp
     return await run(call, port, held)
 
 
-async def let_go(port: Prefetching[Response], held: Held, *facts: *Facts) -> None:
+async def let_go(port: Prefetching[Req, Resp], held: Held, *facts: *Facts[object]) -> None:
     """Close what the caller of an interrupted call does not get."""
     for one in held:
         await port.close_unused(one.live if isinstance(one, Call) else one)

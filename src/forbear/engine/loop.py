@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call, Hold
     from ..core.outcome import Failure
-    from .port import CommonPort, Port, Response
+    from .port import CommonPort, Port, Req, Resp
     from .settings import Settings
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None
         settings.sleeper.goes_on(call.sent_at)
 
 
-def end_held(call: Call, port: Port[Response]) -> Response | None:
+def end_held(call: Call, port: Port[Req, Resp]) -> Resp | None:
     """End a call that may be held no longer with its last outcome.
 
     Returns:
@@ -119,7 +119,7 @@ def end_held(call: Call, port: Port[Response]) -> Response | None:
         return None
     notify_outer_loops(settings, call, call.stop.reason)
     settings.events.emit("gave_up", call, settings.clock.monotonic())
-    kept: Response | None = call.notes.pop(KEPT, None)
+    kept: Resp | None = call.notes.pop(KEPT, None)
     return kept
 
 
@@ -142,9 +142,9 @@ def drive(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("something asynchronous was awaited on a synchronous client")
 
 
-def drive_call(call: Call, port: Port[Response]) -> Response:
+def drive_call(call: Call, port: Port[Req, Resp]) -> Resp:
     """Run a call over a synchronous port."""
-    handed: list[Response] = []
+    handed: list[Resp] = []
     coroutine = run(call, port, handed)
     try:
         return drive(coroutine)
@@ -154,7 +154,7 @@ def drive_call(call: Call, port: Port[Response]) -> Response:
         raise
 
 
-async def run(call: Call, port: Port[Response], handed: list[Response] | None = None) -> Response:
+async def run(call: Call, port: Port[Req, Resp], handed: list[Resp] | None = None) -> Resp:
     """Send until a verdict ends the call; return the response or raise the library's error.
 
     ``call.live`` is the outcome of the first attempt, if that was sent already. ``handed`` gets
@@ -165,7 +165,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
     """
     settings = port.settings
     try:
-        outcome: Response | Exception | None = call.live  # None: the next attempt is yet to be sent
+        outcome: Resp | Exception | None = call.live  # None: the next attempt is yet to be sent
         wait = enter(port, call) if outcome is None else 0.0
         # A call from the first attempt on only because of a layer: as on the fast path, no limit
         # has to admit that, or to observe its success.
@@ -234,7 +234,7 @@ async def run(call: Call, port: Port[Response], handed: list[Response] | None = 
             raise
 
 
-def noted(handed: list[Response] | None, response: Response) -> Response:
+def noted(handed: list[Resp] | None, response: Resp) -> Resp:
     if handed is not None:
         handed.append(response)
     return response

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # How the reading of a body ended, if no exception broke it; None: it was not read.
 Ending = Literal["whole", "late"]
 PrefetchResult = Ending | Exception | None
-Response = TypeVar("Response")
+Resp = TypeVar("Resp")
 Given = TypeVar("Given")
 Given_contra = TypeVar("Given_contra", contravariant=True)
-Sent = TypeVar("Sent", bound="Sendable")
+Req = TypeVar("Req", bound="Sendable")
 Url = TypeVar("Url")
 
 
@@ -80,7 +80,7 @@ class Sendable(Protocol):
     def url(self) -> Any: ...
 
 
-class Copying(Protocol[Given_contra, Sent, Url]):
+class Copying(Protocol[Given_contra, Req, Url]):
     """A port whose library takes a copy of a request, with another body, headers or URL.
 
     A *source* is what the fast path has of a request: the request, and with aiohttp what sends it.
@@ -96,13 +96,13 @@ class Copying(Protocol[Given_contra, Sent, Url]):
         """The facts of a request that decisions need."""
         ...
 
-    def guard_of(self, request: Sent, body: Any, hop: Any) -> Any:
+    def guard_of(self, request: Req, body: Any, hop: Any) -> Any:
         """A guard for a body that is not plain bytes."""
         ...
 
     def copied(
-        self, request: Sent, lines: Sequence[tuple[str, str]] | None = None, url: Url | None = None
-    ) -> Sent:
+        self, request: Req, lines: Sequence[tuple[str, str]] | None = None, url: Url | None = None
+    ) -> Req:
         """A copy, with header lines or a URL of its own."""
         ...
 
@@ -159,7 +159,7 @@ class CommonPort(Classifier, Protocol):
         ...
 
 
-class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
+class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
     """A transport, as the loop and the driver see it. A synchronous one never suspends.
 
     Attributes:
@@ -168,7 +168,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
     """
 
     decodes: bool
-    status_of: Callable[[Response], int]
+    status_of: Callable[[Resp], int]
 
     @property
     def clock(self) -> Clock: ...
@@ -180,7 +180,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
     async def renew(self, call: Call) -> None:
         """Wait until the last attempt uses the body no more; raise if none can follow."""
 
-    async def transmit(self, call: Call, request: Any) -> Response:
+    async def transmit(self, call: Call, request: Req) -> Resp:
         """Send, once; the response is ``call.live`` before anything can interrupt.
 
         A body that is no plain bytes is ``call.guard``'s; the request's own may be spent.
@@ -191,7 +191,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """Make the library's error for a body that cannot be sent again."""
         ...
 
-    async def received(self, call: Call, response: Response) -> Response:
+    async def received(self, call: Call, response: Resp) -> Resp:
         """Read a small body, or the one that the client itself would read; note how that ended."""
         ...
 
@@ -202,7 +202,7 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
         """
         ...
 
-    async def close_unused(self, response: Response | Exception | None) -> None:
+    async def close_unused(self, response: Resp | Exception | None) -> None:
         """Close a response that the caller does not get; of an error do nothing.
 
         None: the attempt was cancelled. What the library has lost by that is freed.
@@ -211,83 +211,79 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # The head of a response.
 
-    def head_of(self, response: Response) -> tuple[int, Sequence[Line]]:
+    def head_of(self, response: Resp) -> tuple[int, Sequence[Line]]:
         """Status and header lines."""
         ...
 
-    def story_of(self, response: Response) -> object:
+    def story_of(self, response: Resp) -> object:
         """What an inner forbear has attached."""
         ...
 
-    def attach(self, response: Response, story: Story) -> None:
+    def attach(self, response: Resp, story: Story) -> None:
         """Let ``record_of`` find the story."""
 
-    def add_headers(self, response: Response, lines: Mapping[str, str]) -> None: ...
-    def keep_cookies(self, call: Call, response: Response) -> None:
+    def add_headers(self, response: Resp, lines: Mapping[str, str]) -> None: ...
+    def keep_cookies(self, call: Call, response: Resp) -> None:
         """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
 
     # Its body.
 
-    def has_ended(self, response: Response) -> bool:
+    def has_ended(self, response: Resp) -> bool:
         """Holds it no connection, because nothing of its body is to come?"""
         ...
 
-    def is_open(self, response: Response) -> bool:
+    def is_open(self, response: Resp) -> bool:
         """Is its body to come from the library, and resumed by nobody yet?"""
         ...
 
-    def is_quick(self, call: Call, response: Response) -> bool:
+    def is_quick(self, call: Call, response: Resp) -> bool:
         """May the rest of a failed response be worth reading?"""
         ...
 
-    def is_long(self, response: Response) -> bool:
+    def is_long(self, response: Resp) -> bool:
         """Is its body longer than what is drained, or kept of a held call?"""
         ...
 
-    def is_resumable(self, request: Any, response: Response) -> bool:
+    def is_resumable(self, request: Req, response: Resp) -> bool:
         """May a body of which a part was handed over be resumable? That is decided if it breaks."""
         ...
 
-    def live(self, request: Any, response: Response, ends_at: float = ...) -> Live:
+    def live(self, request: Req, response: Resp, ends_at: float = ...) -> Live:
         """The only reader of what is still to come, what was put back included."""
         ...
 
     def put_back(
-        self, response: Response, live: Live, pieces: list[bytes], ending: Ending | Exception
-    ) -> Response:
+        self, response: Resp, live: Live, pieces: list[bytes], ending: Ending | Exception
+    ) -> Resp:
         """Let the caller read what was read, and then what the reading has ended with."""
         ...
 
-    def pieces_of(self, response: Response) -> list[bytes]:
+    def pieces_of(self, response: Resp) -> list[bytes]:
         """What was read and put back."""
         ...
 
-    def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
+    def with_body(self, response: Resp, pieces: list[bytes] | None) -> Resp:
         """The response with this body, which holds no connection; None: with its head alone."""
         ...
 
-    def shown(self, response: Response, request: Any, source: Source) -> Response:
+    def shown(self, response: Resp, request: Req, source: Source) -> Resp:
         """A copy whose body comes from this source; the response itself, if the copy needs none."""
         ...
 
-    def surround(
-        self, request: Any, response: Response, make: Callable[[Source], Source]
-    ) -> Response:
+    def surround(self, request: Req, response: Resp, make: Callable[[Source], Source]) -> Resp:
         """Let the caller read the body through a source around its own."""
         ...
 
     # The end.
 
-    def note_hop(self, call: Call, response: Response) -> None:
+    def note_hop(self, call: Call, response: Resp) -> None:
         """Let the next hop of a redirect know what this one has used."""
 
-    def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
+    def status_error(self, call: Call, response: Resp, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the response that the call ends with."""
         ...
 
-    def reopen(
-        self, outgoing: Outgoing | None, response: Response, begin: Callable[[], Call]
-    ) -> Response:
+    def reopen(self, outgoing: Outgoing | None, response: Resp, begin: Callable[[], Call]) -> Resp:
         """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only.
 
         ``begin`` returns the call, which the fast path makes only for a body that is late.
@@ -296,20 +292,20 @@ class Port(CommonPort, Copying[Any, Any, Any], Protocol[Response]):
 
     # A body that is resumed.
 
-    def keeps(self, request: Any, response: Response) -> bool:
+    def keeps(self, request: Req, response: Resp) -> bool:
         """May a body without a validator be continued, if the same bytes come again?"""
         ...
 
-    def source_of_rest(self, call: Call, response: Response) -> Source:
+    def source_of_rest(self, call: Call, response: Resp) -> Source:
         """What a response that continues it gives; nobody else holds that one."""
         ...
 
 
-class Prefetching(Port[Response], Protocol[Response]):
+class Prefetching(Port[Req, Resp], Protocol[Req, Resp]):
     """A port whose library's fast path leaves to first.py what it does not return at once."""
 
     async def prefetched(
-        self, request: Any, response: Response, policy: RetryPolicy, outgoing: Outgoing | None
+        self, request: Req, response: Resp, policy: RetryPolicy, outgoing: Outgoing | None
     ) -> PrefetchResult:
         """Read a small body of known length, if its response is likely to be accepted.
 

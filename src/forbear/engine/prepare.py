@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from .context import CallContext
     from .guards import Readings
-    from .port import Copying, Given, Port, Sent, Url
+    from .port import Copying, Given, Port, Req, Resp, Url
     from .settings import Lines, Settings
 
 
 def outgoing_for(
-    port: Port[Any],
+    port: Port[Req, Resp],
     source: object,
-    request: Any,
+    request: Req,
     body: object,
     started_at: float,
     context: CallContext | None,
@@ -113,7 +113,7 @@ def policy_and_ends(
     return policy, min(reads_until, inf if total is None else started_at + total), reads_until
 
 
-def lines_of_call(port: Copying[Given, Sent, Url], source: Given, hop: Hop | None) -> Lines:
+def lines_of_call(port: Copying[Given, Req, Url], source: Given, hop: Hop | None) -> Lines:
     """Return what add-ons give the request of a call; a redirect to its own origin keeps that."""
     view, now = port.view_of(source), port.settings.clock.time()
     lines = [line for give in port.settings.first_lines for line in give(view, now)]
@@ -123,7 +123,7 @@ def lines_of_call(port: Copying[Given, Sent, Url], source: Given, hop: Hop | Non
     return lines
 
 
-def limit(port: Copying[Given, Sent, Url], outgoing: Outgoing) -> None:
+def limit(port: Copying[Given, Req, Url], outgoing: Outgoing) -> None:
     """Let what is sent, and its body, know their limits, if there are any."""
     if outgoing.deadline_at == inf and outgoing.policy.attempt_timeout is None:
         return
@@ -134,7 +134,7 @@ def limit(port: Copying[Given, Sent, Url], outgoing: Outgoing) -> None:
 
 
 def add_own_lines(
-    port: Copying[Given, Sent, Url], outgoing: Outgoing, context: CallContext | None, attempt: int
+    port: Copying[Given, Req, Url], outgoing: Outgoing, context: CallContext | None, attempt: int
 ) -> None:
     """Let an attempt carry headers of its own; one that the caller has written stays."""
     settings, sender = port.settings, None if context is None else context.sender
@@ -148,7 +148,7 @@ def add_own_lines(
     outgoing.request = port.copied(outgoing.pristine, lines)
 
 
-def outgoing_of(port: Copying[Given, Sent, Url], call: Call) -> Outgoing:
+def outgoing_of(port: Copying[Given, Req, Url], call: Call) -> Outgoing:
     """Make the copy to send for a call that has sent the client's own request so far."""
     outgoing: Outgoing | None = call.outgoing
     if outgoing is None:
@@ -157,7 +157,7 @@ def outgoing_of(port: Copying[Given, Sent, Url], call: Call) -> Outgoing:
     return outgoing
 
 
-def next_request(port: Copying[Given, Sent, Url], call: Call) -> Sent:
+def next_request(port: Copying[Given, Req, Url], call: Call) -> Req:
     """Return the request to send now: to the call's origin, with this attempt's headers."""
     outgoing, prepared_for = outgoing_of(port, call), call.notes.get(PREPARED_FOR)
     if prepared_for != call.origin:
@@ -166,11 +166,11 @@ def next_request(port: Copying[Given, Sent, Url], call: Call) -> Sent:
         attempt = call.attempts + 1 if call.history else 1
         add_own_lines(port, outgoing, call.context, attempt)
         call.request.headers = outgoing.request.headers
-    request: Sent = outgoing.request
+    request: Req = outgoing.request
     return request
 
 
-def aimed(port: Copying[Given, Sent, Url], request: Sent, origin: str) -> Sent:
+def aimed(port: Copying[Given, Req, Url], request: Req, origin: str) -> Req:
     """Copy a request for another origin."""
     scheme, _, host = origin.partition("://")
     host, _, number = host.rpartition(":")
@@ -181,7 +181,7 @@ def aimed(port: Copying[Given, Sent, Url], request: Sent, origin: str) -> Sent:
 
 
 def renew_cookies(
-    port: Copying[Given, Sent, Url], call: Call, before: str, after: str, *, merges: bool = False
+    port: Copying[Given, Req, Url], call: Call, before: str, after: str, *, merges: bool = False
 ) -> None:
     """Let a retry carry the cookies that the client's jar gives now, and the caller's own.
 
@@ -212,7 +212,7 @@ def renew_cookies(
 
 
 def request_rest(
-    port: Copying[Given, Sent, Url], call: Call, lines: Sequence[tuple[str, str]]
+    port: Copying[Given, Req, Url], call: Call, lines: Sequence[tuple[str, str]]
 ) -> None:
     """Let a call send its request with these lines, under the limits that hold for it."""
     outgoing = call.outgoing = copy(outgoing_of(port, call))

@@ -31,16 +31,14 @@ if TYPE_CHECKING:
 
     Lines = list[tuple[str, str]]
 
-    Sent = TypeVar("Sent")
-    Response = TypeVar("Response")
-    Inner = Callable[[Call, Sent], Awaitable[Response]]
+    Req = TypeVar("Req")
+    Resp = TypeVar("Resp")
+    Inner = Callable[[Call, Req], Awaitable[Resp]]
 
     class Layer(Protocol):
         """Goes around each attempt of an asynchronous transport."""
 
-        async def send(
-            self, port: Any, inner: Inner[Sent, Response], call: Call, request: Sent
-        ) -> Response:
+        async def send(self, port: Any, inner: Inner[Req, Resp], call: Call, request: Req) -> Resp:
             """Send an attempt by ``inner``."""
             ...
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ...engine.port import Port
 
 
-def keep_cookies(port: Port[Response], cookies: Cookies, call: Call, response: Response) -> None:
+def keep_cookies(
+    port: Port[Request, Response], cookies: Cookies, call: Call, response: Response
+) -> None:
     """Store a failed response's cookies (RFC 6265 section 3), and let a retry carry them."""
     raw = response.headers.raw
     lines = [value for name, value in raw if name.lower() == b"set-cookie"]

@@ -63,7 +63,7 @@ class LiveBody:
 
     def __init__(
         self,
-        port: Port[Response],
+        port: Port[Request, Response],
         module: ModuleType,
         request: Request,
         response: Response,

@@ -64,7 +64,7 @@ class PoolRequest:
         return PoolRequest(*head, self.preload, self.named)
 
 
-class PoolPort(Urllib3Port[HTTPResponse]):
+class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
     """The port that all pools of one manager share.
 
     Attributes:

@@ -33,14 +33,14 @@ from .errors import classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
-    from typing import Protocol
+    from typing import Protocol, Self
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...engine.clock import Clock
     from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
-    from ...engine.port import Ending, Live, Port, Source
+    from ...engine.port import Ending, Live, Port, Sendable, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 
@@ -51,10 +51,20 @@ if TYPE_CHECKING:
         def headers(self) -> MutableMapping[str, str]: ...
         def close(self) -> None: ...
 
+    class EitherRequest(Sendable, Protocol):
+        """A request of requests, or one to a pool of urllib3."""
+
+        body: Any
+
+        @property
+        def headers(self) -> MutableMapping[str, str | bytes]: ...
+        def copy(self) -> Self: ...
+
     Lines = Sequence[tuple[str, str]]
     Limited = Call | Outgoing  # what bounds an attempt in time
 else:
     Port = Generic
+AnyRequest = TypeVar("AnyRequest", bound="EitherRequest")
 AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
 current = CURRENT.get
 LEAST = 0.001  # seconds; urllib3 refuses 0
@@ -62,7 +72,7 @@ PLAIN = frozenset({type(None), bytes, str})  # can be replayed as they are
 CHALLENGES = (401, 407)  # the client resends the request with credentials
 
 
-class Urllib3Port(Port[AnyResponse]):
+class Urllib3Port(Port[AnyRequest, AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
@@ -82,9 +92,9 @@ class Urllib3Port(Port[AnyResponse]):
         def is_redirect(response: AnyResponse, /) -> object: ...  # will the caller follow it?
         def load(self, request: Any, response: AnyResponse) -> None: ...
         def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
-        def move(self, request: Any, url: str) -> None: ...  # a copy
+        def move(self, request: AnyRequest, url: str) -> None: ...  # a copy
         def send_as(
-            self, view: Urllib3Request, limits: Limited, request: Any, timeout: Any
+            self, view: Urllib3Request, limits: Limited, request: AnyRequest, timeout: Any
         ) -> AnyResponse: ...
         def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
 
@@ -142,7 +152,8 @@ class Urllib3Port(Port[AnyResponse]):
                         begin = partial(call_after_first, self, *facts)
                         if outgoing is not None:
                             live = self.free(view, outgoing, context, begin, live)
-                        live = watched(self, None, live, begin)
+                        sent: Any = outgoing and outgoing.request
+                        live = watched(self, sent, live, begin)
                     else:
                         if outgoing is not None:
                             live = self.in_time(live, outgoing.deadline_at)
@@ -170,7 +181,9 @@ class Urllib3Port(Port[AnyResponse]):
                 self.close(call.live)
             raise
 
-    def copied(self, request: Any, lines: Lines | None = None, url: str | None = None) -> Any:
+    def copied(
+        self, request: AnyRequest, lines: Lines | None = None, url: str | None = None
+    ) -> AnyRequest:
         copy = request.copy()
         for name, value in lines or ():
             copy.headers[name] = value
@@ -194,7 +207,7 @@ class Urllib3Port(Port[AnyResponse]):
     async def renew(self, call: Call) -> None:
         """Nothing: a body was written before its response came."""
 
-    async def transmit(self, call: Call, request: Any) -> AnyResponse:
+    async def transmit(self, call: Call, request: AnyRequest) -> AnyResponse:
         response = call.live = self.sent(viewed(call), call, request)
         return response
 
@@ -219,7 +232,7 @@ class Urllib3Port(Port[AnyResponse]):
                 raise ProtocolError("Connection broken: the rest of the body is another one's")
         return self.read(call, response)
 
-    def sent(self, view: Urllib3Request, limits: Limited, request: Any) -> AnyResponse:
+    def sent(self, view: Urllib3Request, limits: Limited, request: AnyRequest) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
         guard, left, each = limits.guard, self.left(limits), limits.policy.attempt_timeout
         before, source = HERE.ends_at, request.body if guard is None else guard.source

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Source = tuple[PreparedRequest, bool, Timeouts, bool | str, Cert, Proxies]
 
 
-class RequestsPort(Urllib3Port[requests.Response]):
+class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     """The port of one adapter."""
 
     status_of = staticmethod(attrgetter("status_code"))
