@@ -155,17 +155,12 @@ class RetryAdapter(BaseAdapter):
             with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
                 proxy: Any = select_proxy(request.url or "", dict(proxies))
                 keep_deadlines(inner.proxy_manager_for(prepend_scheme_if_needed(proxy, "http")))
-        response: Any = None
-        try:
-            # By name, as a session does: adapters may take nothing else.
-            response = inner.send(
-                request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
-            )
-            response.connection = self  # digest authentication resends through it
-            return response  # type: ignore[no-any-return]
-        except BaseException:
-            self.port.close(response)
-            raise
+        # By name, as a session does: adapters may take nothing else.
+        response: Any = inner.send(
+            request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+        )
+        response.connection = self  # digest authentication resends through it
+        return response  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Close the pools and wake waiting calls; they end with their last outcome."""

@@ -112,9 +112,6 @@ class Replaced(HTTPResponse):
     def connection(self) -> Any:
         return self.live.connection
 
-    def release_conn(self) -> None:
-        """Do nothing: a live source releases its own at its end."""
-
     def drain_conn(self) -> None:
         self.file.source.is_closed = True  # type: ignore[attr-defined]  # nothing is requested anew
         super().drain_conn()

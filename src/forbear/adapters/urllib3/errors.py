@@ -181,9 +181,7 @@ def below(error: BaseException) -> Iterator[BaseException]:
         *error.args,
         error.__cause__,
     )
-    for link in links:
-        if isinstance(link, BaseException):
-            yield link
+    return (link for link in links if isinstance(link, BaseException))
 
 
 def tree(error: BaseException) -> list[BaseException]:

@@ -234,9 +234,9 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
 
     def sent(self, view: Urllib3Request, limits: Limited, request: AnyRequest) -> AnyResponse:
         """Send a request once, its body from the beginning, in the pools below by the deadline."""
-        guard, left, each = limits.guard, self.left(limits), limits.policy.attempt_timeout
+        guard, left = limits.guard, self.left(limits.deadline_at)
         before, source = HERE.ends_at, request.body if guard is None else guard.source
-        timeout = view.timeout
+        timeout, each = view.timeout, limits.policy.attempt_timeout
         if left is not None or each is not None:
             total, connect, read = phases_of(timeout)
             timeout = Timeout(least(total, left), least(connect, each), least(read, each))
@@ -269,23 +269,20 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
 
     # Bodies.
 
-    def left(self, limits: Limited) -> float | None:
-        """Seconds until the deadline, None if there is none."""
-        if limits.deadline_at == inf:
-            return None
-        return max(limits.deadline_at - self.clock.monotonic(), LEAST)
+    def left(self, deadline_at: float) -> float | None:
+        """Seconds until a deadline, None if there is none."""
+        return None if deadline_at == inf else max(deadline_at - self.clock.monotonic(), LEAST)
 
     def in_time(
         self, response: AnyResponse, ends_at: float, late: Callable[[], Exception] | None = None
     ) -> AnyResponse:
         """End the reading of a body by an instant; ``late`` is as of ``Live``."""
-        raw = self.raw_of(response)
-        if ends_at == inf or self.has_ended(response) or has_arrived(raw):
+        raw, left = self.raw_of(response), self.left(ends_at)
+        if left is None or self.has_ended(response) or has_arrived(raw):
             return response
         from .bodies import within
 
-        seconds = max(ends_at - self.clock.monotonic(), LEAST)
-        return self.with_raw(response, within(raw, seconds, late))
+        return self.with_raw(response, within(raw, left, late))
 
     def read(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read the body, if that is part of the attempt."""
