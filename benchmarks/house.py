@@ -94,10 +94,10 @@ DIALECT = (
 # What stands; each may only fall. A client's are modules and code lines, loaded by what is usual
 # and in addition by all that it meets.
 BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
-    "httpx": ((34, 3_700), (34, 3_700)),
+    "httpx": ((34, 3_690), (34, 3_700)),
     "requests": ((33, 3_820), (34, 4_100)),
     "urllib3": ((33, 3_820), (34, 4_000)),
-    "aiohttp": ((34, 3_500), (34, 3_600)),
+    "aiohttp": ((34, 3_480), (34, 3_600)),
     # A file that was always loaded is now two or three, met one by one.
     "httpx, by all it meets": ((54, 5_420), (48, 5_700)),
     "requests, by all it meets": ((51, 5_520), (48, 6_100)),
@@ -106,7 +106,7 @@ BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "src": (14_600, 15_000),
     "uses of Any": (179, 100),  # add-ons are given responses of any library, and calls of one
     "classes deeper than two": (2, 0),
-    "private names": (25, 20),  # of other libraries
+    "private names": (23, 20),  # of other libraries
     "words of a dialect": (0, 0),
 }
 

@@ -117,7 +117,7 @@ class Live:
 
 
 class ClientPort:
-    body_name, decodes, backstop = "body", False, None
+    body_name, decodes, repeats, backstop = "body", False, False, None
     circuit_open_error, deadline_exceeded = CircuitOpenError, DeadlineExceeded
 
     def __init__(self, settings):
@@ -205,9 +205,6 @@ class ClientPort:
 
     def is_resumable(self, request, response):
         return request.method == "GET"
-
-    def keeps(self, request, response):
-        return False
 
     def put_back(self, response, live, pieces, ending):
         live.pieces.extendleft(reversed(pieces))

@@ -26,7 +26,7 @@ from weakref import ref
 
 from ..core.call import BODY_HINT, STORY, Rest
 from ..core.headers.fields import begins_events
-from ..core.headers.ranges import Download, Repeat, download_of
+from ..core.headers.ranges import Download, Repeat, download_of, is_document
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Hint, Reason
 from ..engine.bodies import Nothing
 from ..engine.calls import sent_request, with_story
@@ -65,7 +65,8 @@ def finish(port: Port[Req, Resp], request: Req, response: Resp, begin: Callable[
     is_download = port.settings.options["resume"] and port.is_resumable(request, response)
     if not is_download and not begins_events(*head):
         return response
-    kept = bytearray() if is_download and port.keeps(request, response) else None
+    is_kept = is_download and port.repeats and is_document(*head)
+    kept = bytearray() if is_kept else None
     body = Resumable(port, begin, head, kept, is_download=is_download)
     made = port.surround(request, response, body.around)
     body.response_of = ref(made)

@@ -165,9 +165,11 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
     Attributes:
         backstop: Cuts what outlives the deadline (tasks.py); None: the port is a synchronous one.
         decodes: The library undoes content codings while it reads a body.
+        repeats: A document without a validator is continued, if the same bytes come again.
     """
 
     decodes: bool
+    repeats: bool
     status_of: Callable[[Resp], int]
 
     @property
@@ -291,10 +293,6 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
         ...
 
     # A body that is resumed.
-
-    def keeps(self, request: Req, response: Resp) -> bool:
-        """May a body without a validator be continued, if the same bytes come again?"""
-        ...
 
     def source_of_rest(self, call: Call, response: Resp) -> Source:
         """What a response that continues it gives; nobody else holds that one."""

@@ -79,7 +79,7 @@ class AiohttpPort:
     """The port of one middleware."""
 
     body_name = "_body"
-    decodes = True
+    decodes, repeats = True, False
     backstop = staticmethod(cut_after)
 
     def __init__(
@@ -309,9 +309,6 @@ class AiohttpPort:
         lines, is_get = response.headers, request.method == "GET"
         has_validator = "etag" in lines or "last-modified" in lines
         return is_get and has_validator and "content-encoding" not in lines
-
-    def keeps(self, request: ClientRequest, response: ClientResponse) -> bool:
-        return False
 
     def put_back(
         self, response: ClientResponse, live: Source, pieces: list[bytes],

@@ -52,6 +52,13 @@ def warn_of_retries(inner: object, retries: int, wrapper: str) -> None:
     )
 
 
+def ignored_tls(library: str) -> str:
+    return (
+        f"forbear: {library} ignores verify= and cert= of a client that is given transport=;"
+        f" build the client without transport= and use forbear.{library}.wrap(client)"
+    )
+
+
 def warn_of_lost_proxy(library: str) -> None:
     """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
     set_ones = [name for name, value in os.environ.items() if value and name.lower() in PROXIES]

@@ -6,13 +6,11 @@ flavour alone; tasks.py has what that one does in a way of its own.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...core.call import SENT, SETTING
-from ...core.headers.fields import media_type
 from ...core.outcome import Failure, FailureKind
 from ...core.request import Request as RequestView
 from ...core.request import known_origin
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from ...engine.port import Backstop, Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
-    from .deadlines import Timeouts
     from .guard import Guard
     from .redirects import Hop
 
@@ -78,7 +75,7 @@ class HttpxPort:
     """
 
     body_name = "stream"
-    decodes = False
+    decodes, repeats = False, True
     _has_warned = False  # of httpx-retries
 
     is_async, live_kind = False, LiveBody
@@ -102,19 +99,7 @@ class HttpxPort:
         self.length_line = 0
         self.client: ref[Client | AsyncClient] | None = None
 
-    # A call begins. Each one under a time limit asks for these two, so they are looked up once.
-
-    @cached_property
-    def outgoing_for(self) -> Callable[..., Outgoing]:
-        from ...engine.prepare import outgoing_for
-
-        return outgoing_for
-
-    @cached_property
-    def timeouts(self) -> type[Timeouts]:
-        from .deadlines import AsyncTimeouts, Timeouts
-
-        return AsyncTimeouts if self.is_async else Timeouts
+    # A call begins.
 
     def prepare(self, request: Request, started_at: float, context: CallContext | None) -> Outgoing:
         """Return what is sent in place of a request: a copy, if anything in it is changed.
@@ -122,6 +107,8 @@ class HttpxPort:
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
+        from ...engine.prepare import outgoing_for
+
         given = request.extensions
         setting, body, hop = given.get(SETTING), None, None
         if HOP in given:
@@ -132,7 +119,7 @@ class HttpxPort:
             from .guard import body_of
 
             body = body_of(request, self.library.module)
-        return self.outgoing_for(self, request, request, body, started_at, context, setting, hop)
+        return outgoing_for(self, request, request, body, started_at, context, setting, hop)
 
     def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
         from .guard import Guard, known_guard
@@ -142,9 +129,12 @@ class HttpxPort:
 
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline, in a copy."""
+        from .deadlines import AsyncTimeouts, Timeouts
+
         outgoing.request = outgoing.pristine = self.copied(outgoing.pristine)
         extensions = outgoing.pristine.extensions
-        outgoing.timeouts = self.timeouts(extensions.get("timeout") or ())
+        kind = AsyncTimeouts if self.is_async else Timeouts
+        outgoing.timeouts = kind(extensions.get("timeout") or ())
         outgoing.timeouts.begin(self.clock, outgoing, extensions)
 
     def view_of(self, source: Request) -> HttpxRequest:
@@ -363,19 +353,6 @@ class HttpxPort:
     def is_resumable(self, request: Request, response: Response) -> bool:
         return request.method == "GET"
 
-    def keeps(self, request: Request, response: Response) -> bool:
-        """Is it a small JSON document of unknown length? It is requested again as a whole.
-
-        It continues only if its bytes begin with those that the caller has, because then all that
-        the caller gets is the second response, byte for byte.
-        """
-        kind = media_type(response.headers.raw)
-        is_document = kind == "application/json" or (
-            kind.endswith("+json") and kind != "application/stream+json"
-        )
-        is_small = is_document and self.length_of(response) == UNKNOWN
-        return is_small and response.status_code in (200, 206)
-
     def source_of_rest(self, call: Call, response: Response) -> Source:
         return self.source_of(response) or self.live(sent_request(call), response)
 
@@ -386,11 +363,9 @@ class HttpxPort:
         is_refused = failure is not None and failure.kind is FailureKind.CERTIFICATE
         if is_refused and self.inner_is_default:
             # The first sign to a user that the settings of the client are ignored.
-            name = self.library.name
-            error.add_note(
-                f"forbear: {name} ignores verify= and cert= of a client that is given transport=;"
-                f" build the client without transport= and use forbear.{name}.wrap(client)"
-            )
+            from .messages import ignored_tls
+
+            error.add_note(ignored_tls(self.library.name))
         return error
 
     def note_hop(self, call: Call, response: Response) -> None:

@@ -76,7 +76,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     body_name = "body"
-    decodes = False
+    decodes = repeats = False
     # Attributes, where the protocol says properties, because it only reads them.
     clock: Clock
     backstop: None = None  # pyright: ignore
@@ -375,9 +375,6 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
         raw = self.raw_of(response)
         has_validator = "etag" in raw.headers or "last-modified" in raw.headers
         return has_validator and raw.status in (200, 206) and not raw.chunked
-
-    def keeps(self, request: object, response: AnyResponse) -> bool:
-        return False
 
     def put_back(
         self, response: AnyResponse, live: Live | None, pieces: list[bytes],
