@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.abc import AbstractCookieJar
+    from yarl import URL
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
@@ -70,7 +71,7 @@ HOLDS = aiohttp.connector.Connection, Task  # which end with a response; the tas
 LAST_HOP: ContextVar[Last | None] = ContextVar("forbear_last_hop", default=None)
 
 
-def cookie_for(url: Any, jar: AbstractCookieJar) -> str:
+def cookie_for(url: URL, jar: AbstractCookieJar) -> str:
     """The value that a jar gives for the ``Cookie`` of a request to a URL; "" for none."""
     return "; ".join(f"{one.key}={one.coded_value}" for one in jar.filter_cookies(url).values())
 
@@ -135,22 +136,20 @@ class AiohttpPort:
         return view
 
     def copied(
-        self, request: ClientRequest, lines: Lines | None = None, url: object = None
+        self, request: ClientRequest, lines: Lines | None = None, url: URL | None = None
     ) -> ClientRequest:
         copy = object.__new__(type(request))  # the constructor would make the body anew
-        fields = copy.__dict__ = vars(request).copy()
-        fields["headers"] = headers = request.headers.copy()
-        for name, value in lines or ():
-            headers[name] = value
+        copy.__dict__ = {**vars(request), "headers": request.headers.copy()}
+        copy.headers.update(lines or ())
         if url is not None:
-            fields["url"] = fields["original_url"] = url
+            copy.url = copy.original_url = url
         return copy
 
-    def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
+    def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
         return url.with_scheme(scheme).with_host(host).with_port(port)
 
-    def host_of(self, url: Any) -> str:
-        return url.host_port_subcomponent  # type: ignore[no-any-return]
+    def host_of(self, url: URL) -> str:
+        return url.host_port_subcomponent or ""
 
     # Each attempt.
 
