@@ -190,7 +190,8 @@ class Limit(Protocol):
 
         Returns:
             0: it is sent. Else seconds until the call asks again; what the other limits have given
-            is returned with ``leave`` meanwhile. None: the call ends with what it has.
+            is returned with ``leave`` meanwhile. None, but not of an add-on: the call ends with
+            what it has.
 
         Raises:
             RetryRefused: The attempt must not be sent.

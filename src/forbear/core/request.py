@@ -55,7 +55,8 @@ class Request:
     guard: Any = None
     _keyed: bool | None = None
 
-    streams = True  # the caller reads the body of the response; else the client does by itself
+    # The caller reads the body of the response; else the client does by itself, as Urllib3Port.run.
+    streams = True
 
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
         """The request's field lines."""

@@ -143,7 +143,10 @@ class CommonPort(Classifier, Protocol):
         ...
 
     def final_error(self, call: Call, error: Exception) -> Exception:
-        """Return the error that a caller gets in place of this one, mostly the same."""
+        """Return the error that a caller gets in place of this one, mostly the same.
+
+        Of a body that was put back, another one is raised at once.
+        """
         ...
 
     def closed_error(self) -> Exception:
@@ -194,13 +197,18 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
         ...
 
     async def received(self, call: Call, response: Resp) -> Resp:
-        """Read a small body, or the one that the client itself would read; note how that ended."""
+        """Read a small body, or the one that the client itself would read; note how that ended.
+
+        Where the client reads (``Request.streams`` is False), a response to ``call.rest`` that does
+        not fit begins anew (``call.rest.begin_anew(call)``), and is an error but for a 200.
+        """
         ...
 
     async def close_idle(self, call: Call) -> bool:
         """Close idle connections to where an attempt broke, if it had one that was used before.
 
-        Asked only after an attempt has failed. False: it had a new one, or nobody knows.
+        Asked only after an attempt has failed. True: a reset was that of a stale connection. False:
+        the attempt had a new one, or nobody knows.
         """
         ...
 
@@ -214,7 +222,7 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
     # The head of a response.
 
     def head_of(self, response: Resp) -> tuple[int, Sequence[Line]]:
-        """Status and header lines."""
+        """Status and header lines, also after ``close_unused``."""
         ...
 
     def story_of(self, response: Resp) -> object:
@@ -282,11 +290,11 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
         """Let the next hop of a redirect know what this one has used."""
 
     def status_error(self, call: Call, response: Resp, body: list[bytes] | None) -> Exception:
-        """Make the library's own error for the response that the call ends with."""
+        """Make the library's own error for the response that the call ends with, its body read."""
         ...
 
     def reopen(self, outgoing: Outgoing | None, response: Resp, begin: Callable[[], Call]) -> Resp:
-        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only.
+        """Let the caller read with its own timeouts again, bounded by ``forbear.deadline`` only.
 
         ``begin`` returns the call, which the fast path makes only for a body that is late.
         """
@@ -295,7 +303,10 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
     # A body that is resumed.
 
     def source_of_rest(self, call: Call, response: Resp) -> Source:
-        """What a response that continues it gives; nobody else holds that one."""
+        """What a response that continues it gives; nobody else holds that one.
+
+        So its finalizer must not close what is returned.
+        """
         ...
 
 
