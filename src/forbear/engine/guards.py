@@ -7,12 +7,16 @@ different body as the same request. Loaded with the first body that is more than
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConsumedBody, DeadlineCut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Readings:
@@ -87,6 +91,18 @@ class Readings:
                 known = crc32(chunk[: self._known_length - self._length], self._sum)
                 self._check(known == self._known_sum)
             self._length, self._sum = end, crc32(chunk, self._sum)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A reading of the source, which is checked at its end."""
+        try:
+            yield
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the library stops reading
+            raise
+        except BaseException as error:
+            self.broke(error)
+            raise
+        self.finish()
 
     def finish(self) -> None:
         """Check a whole body, before its end is sent: where this raises, the server sees no end."""

@@ -6,10 +6,8 @@ consumed body empty. Loaded with the first body that is more than plain bytes.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...engine.errors import ConsumedBody
 from ...engine.guards import Readings, is_file, is_reiterable, is_seekable
 from ...engine.loop import drive
 from .reading import BODY
@@ -57,21 +55,9 @@ class Guard(Readings):
                     self.replayable = False
         return begin(self._stream)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """A reading of the body, which is checked at its end."""
-        try:
-            yield
-        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
-            raise
-        except BaseException as error:
-            self.broke(error)
-            raise
-        self.finish()
-
     def __iter__(self) -> Iterator[bytes]:
         yield from self.begin()
-        with self._reading():
+        with self.reading():
             for chunk in drive(self._chunks(iter)):
                 self.note(chunk)
                 yield chunk
@@ -79,7 +65,7 @@ class Guard(Readings):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self.begin():
             yield chunk
-        with self._reading():
+        with self.reading():
             async for chunk in await self._chunks(aiter):
                 self.note(chunk)
                 yield chunk

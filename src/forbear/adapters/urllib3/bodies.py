@@ -18,7 +18,6 @@ from urllib3.exceptions import HTTPError, ProtocolError
 from ...core.call import RECORD
 from ...core.headers.fields import begins_events
 from ...engine.bodies import Nothing, innermost, layers, rest_of
-from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...errors import ForbearError
 from .live import PIECE, Live
@@ -172,10 +171,3 @@ def put_back(raw: HTTPResponse, pieces: list[bytes], ending: Ending | Exception)
     made = Replaced(raw, rest_of(pieces, ending, source_of(raw), again))
     made.bound(inf)  # the reading was, and it is over
     return made
-
-
-def within(raw: HTTPResponse, seconds: float, late: Callable[[], Exception] | None) -> HTTPResponse:
-    """Let each read from a response end at the latest that many seconds from now."""
-    replaced = around(raw, lambda source: source)
-    replaced.bound(SYSTEM_CLOCK.true_monotonic() + seconds, late)
-    return replaced

@@ -40,11 +40,10 @@ def left_here() -> float:
 
 
 def read_timeout(message: str = "Read timed out.") -> Exception:
-    nothing: Any = None
-    return ReadTimeoutError(nothing, nothing, message)
+    return ReadTimeoutError(None, None, message)  # type: ignore[arg-type]
 
 
-def socket_of(raw: Any) -> Any:
+def socket_of(raw: object) -> Any:
     """The socket that a response is read from; None if it is over, or of an unknown kind.
 
     ``connection`` has it no longer once the server will close it, or the pool has it back.

@@ -113,7 +113,7 @@ class Body(Readings):
 
     def __iter__(self) -> Iterator[bytes | str]:
         yield from self.begin()
-        try:
+        with self.reading():
             chunks = chunks_of(self.source) if self.rest is None else self.rest
             if self.buffer is not None:
                 self.rest = chunks
@@ -121,12 +121,6 @@ class Body(Readings):
                 # Inspected before it goes out: a body that differs from the one before is stopped.
                 self.note(chunk.encode() if isinstance(chunk, str) else chunk)
                 yield chunk
-        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the library stops reading
-            raise
-        except BaseException as error:
-            self.broke(error)
-            raise
-        self.finish()
 
 
 def is_buffer(body: Any) -> bool:

@@ -154,8 +154,8 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
         return exceptions.MaxRetryError(original.pool, original.url, reason)
 
     def closed_error(self) -> Exception:
-        nowhere: Any = None
-        return exceptions.ClosedPoolError(nowhere, "The pools were closed while the call waited.")
+        message = "The pools were closed while the call waited."
+        return exceptions.ClosedPoolError(None, message)  # type: ignore[arg-type]
 
     def redirects(self, retries: Retries, redirect: bool, default: Retries) -> Retry:
         """The part of a Retry that is not ours to decide.

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
     from ...engine.clock import Clock
-    from ...engine.context import CallContext
     from ...engine.outgoing import Outgoing
     from ...engine.port import Ending, Live, Port, Sendable, Source
     from ...engine.settings import Settings
@@ -150,8 +149,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
                 if status < 300 and (streams or not self.is_long(live)):
                     if streams:
                         begin = partial(call_after_first, self, *facts)
-                        if outgoing is not None:
-                            live = self.free(view, outgoing, context, begin, live)
+                        live = self.reopen(outgoing, live, begin, view)
                         sent: Any = outgoing and outgoing.request
                         live = watched(self, sent, live, begin)
                     else:
@@ -280,9 +278,11 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
         raw, left = self.raw_of(response), self.left(ends_at)
         if left is None or self.has_ended(response) or has_arrived(raw):
             return response
-        from .bodies import within
+        from .bodies import around
 
-        return self.with_raw(response, within(raw, left, late))
+        replaced = around(raw, lambda source: source)
+        replaced.bound(SYSTEM_CLOCK.true_monotonic() + left, late)
+        return self.with_raw(response, replaced)
 
     def read(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read the body, if that is part of the attempt."""
@@ -318,24 +318,18 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
             raise
 
     def reopen(
-        self, outgoing: Outgoing | None, response: AnyResponse, begin: Callable[[], Call]
-    ) -> AnyResponse:
-        call = begin()
-        return self.free(viewed(call), call, call.context, begin, response)
-
-    def free(
-        self, view: Urllib3Request, limits: Limited, context: CallContext | None,
-        begin: Callable[[], Call], response: AnyResponse,
+        self, outgoing: Outgoing | None, response: AnyResponse, begin: Callable[[], Call],
+        view: Urllib3Request | None = None,
     ) -> AnyResponse:  # fmt: skip
-        """Do as ``reopen``."""
-        ends_at = limits.deadline_at
+        if outgoing is None:
+            return response
+        view, ends_at = view or viewed(begin()), outgoing.deadline_at
         if view.streams:  # its time limits have held until now
             sock = socket_of(getattr(self.raw_of(response), "live", self.raw_of(response)))
             if sock is not None:
                 with suppress(OSError):
                     sock.settimeout(least(phases_of(view.timeout)[2], None))
-            now = self.clock.monotonic()
-            ends_at = inf if context is None else context.deadline_on(self.clock, now)
+            ends_at = outgoing.reads_until
 
         def late() -> Exception:
             from ...engine.refusals import body_is_late
