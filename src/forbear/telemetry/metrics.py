@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
+from weakref import ref
 
 from ..core.checks import check_bool
 from ..core.outcome import TIMEOUT_KINDS, Phase, Reason
@@ -207,7 +207,25 @@ METRICS = {metric.name: metric for metric in ROWS}
 READ_LATE = {metric.name: metric.combine for metric in ROWS if metric.combine is not None}
 
 
-class Counting(Locked):
+class Hosts(Locked):
+    """The labels of servers by their origins, OTHER once there are too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._labels: dict[str, str] = {}
+
+    def label(self, origin: str) -> str:
+        host = self._labels.get(origin)
+        if host is None:
+            with self._lock:
+                host, named = host_of(origin), set(self._labels.values())
+                if host not in named and len(named) >= MOST_HOSTS:
+                    return OTHER
+                self._labels[origin] = host
+        return host
+
+
+class Counting:
     """A listener that counts. Thread-safe, for any number of transports."""
 
     wants_calls = True  # calls that succeed at once are counted too
@@ -215,9 +233,8 @@ class Counting(Locked):
     def __init__(self, *, metrics_host: bool = True) -> None:
         check_bool("metrics_host", metrics_host)
         self._has_host = metrics_host
-        super().__init__()
-        self._hosts: dict[str, str] = {}  # origin: its label
-        self._watched: WeakSet[EventLog] = WeakSet()
+        self._hosts = Hosts()
+        self._watched: dict[ref[EventLog], None] = {}  # a WeakSet needs a lock
         self._circuits: list[tuple[str, ...]] = []  # labels of those that were open once
         # By client, method, origin and status of a call that succeeds at once.
         self._successes: dict[tuple[str, str, str, int], list[Count]] = {}
@@ -233,8 +250,7 @@ class Counting(Locked):
 
     def watch(self, gauges: EventLog) -> None:
         """Read the gauges of one more transport, for as long as it exists."""
-        with self._lock:
-            self._watched.add(gauges)
+        self._watched[ref(gauges, lambda gone: self._watched.pop(gone, None))] = None
 
     # Events.
 
@@ -269,7 +285,7 @@ class Counting(Locked):
 
     def _label(self, event: object, label: str, metric: Metric) -> str | None:
         if label in HOSTS:
-            return self._host(getattr(event, HOSTS[label]))
+            return self._hosts.label(getattr(event, HOSTS[label]))
         read = metric.reads.get(label)
         value = getattr(event, label) if read is None else read(event)
         if label == "method" and value not in METHODS:
@@ -280,8 +296,7 @@ class Counting(Locked):
 
     def readings(self) -> Iterator[Reading]:
         """Read all gauges now, and the counter that no event carries."""
-        with self._lock:
-            watched = list(self._watched)
+        watched = [gauges for one in list(self._watched) if (gauges := one()) is not None]
         found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
         gates = {(gauges.client, gauges.limits.gate) for gauges in watched}
         readings = [*map(readings_of, watched), *starmap(readings_of_gate, gates)]
@@ -291,24 +306,13 @@ class Counting(Locked):
             yield name, values, READ_LATE[name](numbers)
         states = dict.fromkeys(self._circuits, "closed")
         for client, origin, state in chain.from_iterable(map(circuits_of, watched)):
-            whose = client, *([self._host(origin)] if self._has_host else [])
+            whose = client, *([self._hosts.label(origin)] if self._has_host else [])
             # Several may share a label: open comes before half_open, and that before closed.
             states[whose] = max(state, states.get(whose, state))
         self._circuits = [*states]
         for whose, found_state in states.items():
             for state in STATES:
                 yield "forbear.circuit.state", (*whose, state), float(state == found_state)
-
-    def _host(self, origin: str) -> str:
-        """The label of a server, OTHER once there are too many."""
-        host = self._hosts.get(origin)
-        if host is None:
-            with self._lock:
-                host, named = host_of(origin), set(self._hosts.values())
-                if host not in named and len(named) >= MOST_HOSTS:
-                    return OTHER
-                self._hosts[origin] = host
-        return host
 
 
 def readings_of(gauges: EventLog) -> Iterator[Reading]:

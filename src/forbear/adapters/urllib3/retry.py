@@ -57,7 +57,7 @@ class Unseen:
     ready = False
 
 
-class Bridge(PoolPort):
+class Bridge:
     """The settings and their budget, which all copies of a Retry share."""
 
     def __init__(self, policy: RetryPolicy, options: dict[str, object]) -> None:
@@ -69,9 +69,10 @@ class Bridge(PoolPort):
         if not callable(listeners):  # else the settings refuse it
             # An interrupted attempt shows no end, and would leave a span open.
             listeners = [one for one in listeners if not getattr(one, "needs_ends", False)]
-        settings = Settings("Retry", policy, {**options, "gate": None, "on_event": listeners})
-        settings.wants_ends = False
-        super().__init__(settings, CircuitOpenError, DeadlineExceeded)
+        given = {**options, "gate": None, "on_event": listeners}
+        self.settings = Settings("Retry", policy, given)
+        self.settings.wants_ends = False
+        self.port = PoolPort(self.settings, CircuitOpenError, DeadlineExceeded)
 
     def __deepcopy__(self, memo: object) -> Bridge:
         return self  # kubernetes copies its configuration deeply; the budget stays one
@@ -143,8 +144,8 @@ class Retry(util.Retry):
         check_number("redirect", redirect, 0)
         if not options.keys() <= set(OPTIONS):
             raise TypeError(tool("migration").unknown("Retry", options, OPTIONS))
-        self.port = Bridge(policy, dict(options))
-        self.policy = self.port.settings.policy
+        self.bridge = Bridge(policy, dict(options))
+        self.policy = self.bridge.settings.policy
         super().__init__(
             total=self.policy.max_attempts - 1,
             redirect=redirect,
@@ -155,7 +156,7 @@ class Retry(util.Retry):
         self.bodies_replayable = bodies_replayable
 
     def __repr__(self) -> str:
-        limits = self.port.settings.limits
+        limits = self.bridge.settings.limits
         return f"<{type(self).__name__} total={self.total} redirect={self.redirect} {limits!r}>"
 
     def __getstate__(self) -> dict[str, object]:
@@ -179,7 +180,7 @@ class Retry(util.Retry):
         call = self._open_call()
         if call is not None and status_code < 400:  # which urllib3 keeps, without an ``increment``
             call.status = status_code
-            settle(call, self.port.settings, None)
+            settle(call, self.bridge.settings, None)
             self._end(call)
         return status_code >= 400
 
@@ -195,7 +196,7 @@ class Retry(util.Retry):
             Exception: ``error`` itself: the request was sent and must not be retried.
         """
         outcome = method, url, response, error, _pool, _stacktrace
-        after, port = copy(self), self.port  # the copy is without the call
+        after, port = copy(self), self.bridge.port  # the copy is without the call
         if error is None and response.get_redirect_location():
             self.is_retry(method or "", response.status)
             after.total = (self.total or 0) + 1  # a redirect is no retry
@@ -230,7 +231,7 @@ class Retry(util.Retry):
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         """Wait for the decided delay."""
-        call, clock = self.forbear_call, self.port.settings.clock
+        call, clock = self.forbear_call, self.bridge.settings.clock
         if call is None:
             return
         delay = call.decided_at + (call.history[-1].delay or 0.0) - clock.monotonic()
@@ -250,12 +251,12 @@ class Retry(util.Retry):
         if call is None or RECORD in call.notes:
             return None
         if not call.is_under_way:  # urllib3 always sleeps in between, other loops may not
-            call.sending(self.port.settings.clock.monotonic())
+            call.sending(self.bridge.settings.clock.monotonic())
         return call
 
     def _first_call(self, method: str | None, url: str | None, pool: ConnectionPool | None) -> Call:
         """Begin the call with the attempt that has just failed."""
-        settings, context = self.port.settings, CURRENT.get()
+        settings, context = self.bridge.settings, CURRENT.get()
         now, setting = settings.clock.monotonic(), None
         if self.total != settings.policy.max_attempts - 1:
             setting = {"max_attempts": int(self.total or 0) + 1}
@@ -268,7 +269,7 @@ class Retry(util.Retry):
 
     def _end(self, call: Call) -> None:
         """Refund what was not used; keep the story, which says that the call is over."""
-        settings = self.port.settings
+        settings = self.bridge.settings
         now = settings.clock.monotonic()
         call.limits.leave(call, now)
         ended(settings, call)
