@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Callable, Iterable
 
+    from anyio import CancelScope
+
     from ..engine.clock import Clock
     from ..engine.port import Port, Sendable
     from ..engine.settings import Inner
@@ -245,7 +247,7 @@ class HedgedCall(Generic[Req, Resp]):
         scope: Around the first attempt.
         context: The variables of the caller, for the hedge.
         hedge: The child call of the hedge; once all is settled, that of the attempt which lost.
-            None: the alarm has not rung.
+        has_rung: There is one.
         hedge_scope: Around the hedge; None: its task has not begun.
         refusal: Why it is not sent.
         failure: Why its response is not good.
@@ -256,12 +258,12 @@ class HedgedCall(Generic[Req, Resp]):
         is_over: Set when the task of the hedge has nothing more to do.
     """
 
-    hedge: Any = None
-    hedge_scope: Any = None
+    hedge: Call
+    hedge_scope: CancelScope | None = None
     refusal: str | None = None
     failure: Failure | None = None
     ended_at = 0.0
-    has_won = first_ended = is_settled = False
+    has_rung = has_won = first_ended = is_settled = False
 
     def __init__(
         self, hedging: Hedging, port: Port[Req, Resp], inner: Inner[Req, Resp], call: Call
@@ -290,18 +292,18 @@ class HedgedCall(Generic[Req, Resp]):
             with self.scope:
                 await self.inner(call, request)
         except Exception as error:
-            if self.hedge is None or not await self.settle(error):
+            if not (self.has_rung and await self.settle(error)):
                 raise
         else:  # without a response the hedge has cancelled it
             if call.live is None or self.port.status_of(call.live) < 400:
                 # Of one that was cancelled, for how long it has lasted: without those the quantile
                 # would fall with each hedge.
                 self.times.learn(self.now() - call.sent_at)
-            if self.hedge is not None:
+            if self.has_rung:
                 await self.settle(call.live)
         finally:
             alarms.pending.pop(self, None)
-            if self.hedge is not None:
+            if self.has_rung:
                 if not self.is_settled:  # the call is cancelled or interrupted
                     await self.stop()
                     loser = lost_attempt(self.hedge, self.failure, self.ended_at)
@@ -312,7 +314,7 @@ class HedgedCall(Generic[Req, Resp]):
 
     def ring(self) -> None:
         """Start what sends the hedge, in a task of its own."""
-        self.at, self.hedge = inf, self.child()
+        self.at, self.hedge, self.has_rung = inf, self.child(), True
         if self.loop is None:
             trio = sys.modules["trio"]
             self.is_over: Any = trio.Event()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
     from .clock import Clock
-    from .outgoing import Outgoing
+    from .outgoing import Hop, Outgoing
     from .settings import Settings
 
     Backstop = Callable[[float], AbstractContextManager[object, bool]]
@@ -96,7 +96,7 @@ class Copying(Protocol[Given_contra, Req, Url]):
         """The facts of a request that decisions need."""
         ...
 
-    def guard_of(self, request: Req, body: Any, hop: Any) -> Any:
+    def guard_of(self, request: Req, body: Any, hop: Hop | None) -> Any:
         """A guard for a body that is not plain bytes."""
         ...
 

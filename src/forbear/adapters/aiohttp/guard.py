@@ -79,7 +79,7 @@ class Noting:
         await self._writer.write(chunk)
         self.is_writing = False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._writer, name)
 
 

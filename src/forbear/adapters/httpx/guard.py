@@ -88,7 +88,7 @@ def body_of(request: Request, module: ModuleType) -> object:
             f"a transport of forbear.{module.__name__} got a request of"
             f" {type(request).__module__.partition('.')[0]}: mount the other family's"
         )
-    stream: Any = request.stream
+    stream: object = request.stream
     fields = getattr(stream, "fields", None) if is_of_library(stream) else None
     is_plain = fields is not None and all(
         isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
-    from .redirects import Hop
 
     Lines = Sequence[tuple[str, str]]
 
@@ -121,7 +120,7 @@ class HttpxPort:
             body = body_of(request, self.library.module)
         return outgoing_for(self, request, request, body, started_at, context, setting, hop)
 
-    def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
+    def guard_of(self, request: Request, body: object, hop: object) -> Guard:
         from .guard import Guard, known_guard
 
         known = known_guard(request, body)

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 from weakref import ref
 
-from urllib3 import HTTPResponse, poolmanager
+from urllib3 import BaseHTTPResponse, HTTPResponse, poolmanager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
@@ -93,7 +93,7 @@ class DeadlinePool(HTTPConnectionPool):
         kind: Any = super().ConnectionCls
         return COUNTING.get(kind, kind)  # another one, of a mock or a recorder, is left as it is
 
-    def urlopen(self, *arguments: Any, **named: Any) -> Any:
+    def urlopen(self, *arguments: Any, **named: Any) -> BaseHTTPResponse:
         HERE.pool, HERE.is_reused = ref(self), False
         if HERE.ends_at != inf:  # else a pool with block=True would wait for ever
             named["pool_timeout"] = least(named.get("pool_timeout"), max(left_here(), 0.0))
@@ -159,7 +159,7 @@ def close_idle() -> bool:
 
 
 # Under their own names, with which messages of urllib3's errors begin.
-DEADLINE_POOLS: dict[str, Any] = {
+DEADLINE_POOLS: dict[str, type] = {
     "http": type("HTTPConnectionPool", (DeadlinePool,), {}),
     "https": type("HTTPSConnectionPool", (DeadlinePool, HTTPSConnectionPool), {}),
 }
@@ -174,10 +174,11 @@ def keep_deadlines(manager: Any) -> None:
 # Timeouts.
 
 
-def phases_of(configured: Any) -> tuple[Any, Any, Any]:
+def phases_of(configured: object) -> tuple[object, object, object]:
     """Seconds in all, for connecting and for each read, of any form of timeout; None: no limit."""
     if not isinstance(configured, Timeout):
-        return (None, *(configured if isinstance(configured, tuple) else (configured,) * 2))
+        connect, read = configured if isinstance(configured, tuple) else (configured, configured)
+        return None, connect, read
     own = configured.clone()
     own.start_connect()  # before that it has no read timeout
     return own.total, own.connect_timeout, own.read_timeout
