@@ -130,7 +130,15 @@ class Classifier(Protocol):
 
 
 class CommonPort(Classifier, Protocol):
-    """A port, as far as it makes the errors of its library. Nothing here does input or output."""
+    """A port, as far as it makes the errors of its library. Nothing here does input or output.
+
+    Attributes:
+        stream_error: Makes the library's error for a body that ends too early, of a message.
+        stream_timeout: Makes that for a read that takes too long.
+    """
+
+    stream_error: Callable[[str], Exception]
+    stream_timeout: Callable[[str], Exception]
 
     @property
     def circuit_open_error(self) -> type[CircuitOpenError]:
@@ -151,14 +159,6 @@ class CommonPort(Classifier, Protocol):
 
     def closed_error(self) -> Exception:
         """Make the error of a call whose transport was closed while it waited."""
-        ...
-
-    def stream_error(self, message: str) -> Exception:
-        """Make the library's error for a body that ends too early."""
-        ...
-
-    def stream_timeout(self, message: str) -> Exception:
-        """Make the library's error for a read that takes too long."""
         ...
 
 

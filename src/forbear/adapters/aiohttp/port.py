@@ -89,6 +89,8 @@ class AiohttpPort:
     ) -> None:  # fmt: skip
         self.settings = settings
         self.clock = settings.clock
+        self.stream_error: Callable[[str], Exception] = aiohttp.ClientPayloadError
+        self.stream_timeout: Callable[[str], Exception] = aiohttp.SocketTimeoutError
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
 
@@ -362,12 +364,6 @@ class AiohttpPort:
             live.late = lambda: body_is_late(self, begin())
             response.content = Replaced(response.content, source)
         return response
-
-    def stream_error(self, message: str) -> Exception:
-        return aiohttp.ClientPayloadError(message)
-
-    def stream_timeout(self, message: str) -> Exception:
-        return aiohttp.SocketTimeoutError(message)
 
     def status_error(self, call: Call, response: ClientResponse, body: object) -> Exception:
         return aiohttp.ClientResponseError(

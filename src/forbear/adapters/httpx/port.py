@@ -90,6 +90,8 @@ class HttpxPort:
         self.inner_is_default = False
         self.byte_stream: type[ByteStream] = library.module.ByteStream
         self.replaced = library.replaced
+        self.stream_error: Callable[[str], Exception] = library.module.RemoteProtocolError
+        self.stream_timeout: Callable[[str], Exception] = library.module.ReadTimeout
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
         # Streams that stay as they are: read already, or watched by a forbear transport below.
@@ -396,12 +398,6 @@ class HttpxPort:
         if body is not None:
             self.with_body(response, body)
         return status_error(self.library.module, call.request.original, response)
-
-    def stream_error(self, message: str) -> Exception:
-        return self.library.module.RemoteProtocolError(message)  # type: ignore[no-any-return]
-
-    def stream_timeout(self, message: str) -> Exception:
-        return self.library.module.ReadTimeout(message)  # type: ignore[no-any-return]
 
     def closed_error(self) -> Exception:
         message = "The transport was closed while the call waited."

@@ -105,6 +105,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
     ) -> None:
         self.settings = settings
         self.clock = settings.clock  # pyright: ignore
+        self.stream_error, self.stream_timeout = ProtocolError, read_timeout
         self.circuit_open_error = circuit_open_error  # pyright: ignore
         self.deadline_exceeded = deadline_exceeded  # pyright: ignore
 
@@ -443,12 +444,6 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
             from .guard import keep_for_redirect
 
             keep_for_redirect(response, call.guard)
-
-    def stream_error(self, message: str) -> Exception:
-        return ProtocolError(message)
-
-    def stream_timeout(self, message: str) -> Exception:
-        return read_timeout(message)
 
 
 # What a decision sees of a request.
