@@ -37,6 +37,7 @@ HEIGHTS = [
 IMPORTERS = {
     "anyio": r"(engine|adapters|testing)\..*|addons\.hedge",  # for asyncio and trio; httpx needs it anyway
     "email_validator": r"addons\.contact",  # contact=
+    "yarl": r"adapters\.aiohttp\.port",  # whose URL aiohttp hands through
     "urllib3": r"requests|adapters\.urllib3\.requests|testing\.scripted",  # requests hands its classes through
     "requests": r"testing\.scripted",
     "pytest": r"pytest_plugin",
