@@ -148,8 +148,13 @@ class GateLaws(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(4, 60))
     def is_frozen(self, seconds: float) -> None:
-        """The process does not run for so long, which is nobody's patience."""
-        patient = [place for place in self.places if place.until > self.now + 1]
+        """The process does not run for so long, which is nobody's patience.
+
+        The gate takes what it is asked too late for that, from two seconds on, and asks nobody
+        before his backoff is over.
+        """
+        places, soon = self.places, self.now + 1
+        patient = [place for place in places if place.until > max(soon, place.ready_at + 2)]
         self.all_ask()
         self.now += seconds
         for place in patient:
