@@ -133,22 +133,16 @@ class CommonPort(Classifier, Protocol):
     """A port, as far as it makes the errors of its library. Nothing here does input or output.
 
     Attributes:
+        circuit_open_error: The library's own CircuitOpenError.
+        deadline_exceeded: The library's own DeadlineExceeded.
         stream_error: Makes the library's error for a body that ends too early, of a message.
         stream_timeout: Makes that for a read that takes too long.
     """
 
     stream_error: Callable[[str], Exception]
     stream_timeout: Callable[[str], Exception]
-
-    @property
-    def circuit_open_error(self) -> type[CircuitOpenError]:
-        """The library's own CircuitOpenError."""
-        ...
-
-    @property
-    def deadline_exceeded(self) -> type[DeadlineExceeded]:
-        """The library's own DeadlineExceeded."""
-        ...
+    circuit_open_error: type[CircuitOpenError]
+    deadline_exceeded: type[DeadlineExceeded]
 
     def final_error(self, call: Call, error: Exception) -> Exception:
         """Return the error that a caller gets in place of this one, mostly the same.
@@ -175,10 +169,8 @@ class Port(CommonPort, Copying[Any, Req, Any], Protocol[Req, Resp]):
     repeats: bool
     status_of: Callable[[Resp], int]
 
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def backstop(self) -> Backstop | None: ...
+    clock: Clock
+    backstop: Backstop | None
 
     # An attempt.
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...engine.context import CallContext
     from ...engine.outgoing import Hop, Outgoing
-    from ...engine.port import Ending, PrefetchResult, Source
+    from ...engine.port import Backstop, Ending, PrefetchResult, Source
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
     from .guard import Guard
@@ -81,7 +81,7 @@ class AiohttpPort:
 
     body_name = "_body"
     decodes, repeats = True, False
-    backstop = staticmethod(cut_after)
+    backstop: Backstop | None = staticmethod(cut_after)
 
     def __init__(
         self, settings: Settings, circuit_open_error: type[CircuitOpenError],

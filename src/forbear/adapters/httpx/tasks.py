@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
     from ...core.call import Call
+    from ...engine.port import Backstop
 
 
 class AsyncLive(LiveBody):
@@ -50,7 +51,7 @@ class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     is_async, live_kind = True, AsyncLive
-    backstop = staticmethod(cut_after)  # pyright: ignore
+    backstop: Backstop | None = staticmethod(cut_after)
 
     async def transmit(self, call: Call, request: Request) -> Response:
         seconds = call.deadline_at - call.sent_at

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ...core.call import Call, Story
     from ...core.headers.fields import Line
-    from ...engine.clock import Clock
     from ...engine.outgoing import Outgoing
     from ...engine.port import Ending, Live, Port, Sendable, Source
     from ...engine.settings import Settings
@@ -76,11 +75,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
 
     body_name = "body"
     decodes = repeats = False
-    # Attributes, where the protocol says properties, because it only reads them.
-    clock: Clock
-    backstop: None = None  # pyright: ignore
-    circuit_open_error: type[CircuitOpenError]
-    deadline_exceeded: type[DeadlineExceeded]
+    backstop = None
 
     if TYPE_CHECKING:
         send_once: Callable[[Any], AnyResponse]  # what a source has
@@ -104,10 +99,10 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
-        self.clock = settings.clock  # pyright: ignore
+        self.clock = settings.clock
         self.stream_error, self.stream_timeout = ProtocolError, read_timeout
-        self.circuit_open_error = circuit_open_error  # pyright: ignore
-        self.deadline_exceeded = deadline_exceeded  # pyright: ignore
+        self.circuit_open_error = circuit_open_error
+        self.deadline_exceeded = deadline_exceeded
 
     # A call begins.
 

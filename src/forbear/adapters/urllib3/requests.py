@@ -73,10 +73,9 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
         before = get_cookie_header(jar, fresh) or ""
         extract_cookies_to_jar(jar, original, response.raw)
         after = get_cookie_header(jar, fresh) or ""
-        if before != after:
-            from ...engine.prepare import renew_cookies
+        from ...engine.prepare import renew_cookies
 
-            renew_cookies(self, call, before, after)
+        renew_cookies(self, call, before, after)
 
     def load(self, request: object, response: requests.Response) -> None:
         try:
