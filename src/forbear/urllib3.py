@@ -64,7 +64,7 @@ class RetryingPool(urllib3.HTTPConnectionPool):
         self,
         method: str,
         url: str,
-        body: Any = None,
+        body: object = None,
         headers: Mapping[str, str] | None = None,
         retries: Retries = None,
         *,

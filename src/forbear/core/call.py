@@ -82,7 +82,7 @@ class Rest(NamedTuple):
     has_ended: bool  # its server has ended it, without a break
     fits: Callable[[int, Iterable[Line]], bool]  # does a response have what is missing?
     begin_anew: Callable[[Call], None]  # lets the call request the whole body
-    whole: Any = None  # what was sent for that; None: the caller's own request
+    whole: object = None  # what was sent for that; None: the caller's own request
 
 
 # Keys of a call's notes that several parts use. What one part alone keeps is under its own key.

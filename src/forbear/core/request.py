@@ -52,7 +52,7 @@ class Request:
     target: Any = ""
     original: Any = None
     # The body, if it is no plain bytes: it knows whether it can be replayed (``ready``).
-    guard: Any = None
+    guard: object = None
     _keyed: bool | None = None
 
     # The caller reads the body of the response; else the client does by itself, as Urllib3Port.run.

@@ -144,7 +144,7 @@ class Events:
 
     def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
         self._client, self._listeners = client, tuple(listeners)
-        self._log: Any = None
+        self._log: object = None
         if self._listeners:
             log = self.log()
             self.wants_calls, self.wants_ends = log.wants_calls, log.wants_ends

@@ -6,7 +6,7 @@ from asyncio import Task
 from contextvars import ContextVar
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -326,11 +326,11 @@ class AiohttpPort:
         return self.put_back(response, self.live(None, response), pieces or [], WHOLE)
 
     def shown(self, response: ClientResponse, request: object, source: Source) -> ClientResponse:
-        copy: Any = object.__new__(type(response))
+        copy = object.__new__(type(response))
         fields = vars(response).items()
         copy.__dict__ = {name: one for name, one in fields if not isinstance(one, HOLDS)}
         copy.content = Replaced(response.content, source)
-        return copy  # type: ignore[no-any-return]
+        return copy
 
     def surround(
         self, request: object, response: ClientResponse, make: Callable[[Source], Source]

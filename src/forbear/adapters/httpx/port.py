@@ -296,16 +296,16 @@ class HttpxPort:
         found.ends_at = ends_at
         return found
 
-    def source_of(self, response: Response) -> Any:
+    def source_of(self, response: Response) -> Source | None:
         """What was put in place of a body; None: nothing was."""
         stream: Any = response.stream
         return stream.stream if type(stream) is self.replaced else None
 
     def shown(self, response: Response, request: Request, source: Source) -> Response:
-        copy: Any = object.__new__(self.library.made(Shown, "Response"))
+        copy: Response = object.__new__(self.library.made(Shown, "Response"))
         copy.__dict__ = vars(response).copy()  # in half the time of an update
         copy.stream, copy.request = self.replaced(source), request
-        return copy  # type: ignore[no-any-return]
+        return copy
 
     def surround(
         self, request: Request, response: Response, make: Callable[[Source], Source]
@@ -324,8 +324,7 @@ class HttpxPort:
         return response
 
     def pieces_of(self, response: Any) -> list[bytes]:
-        source = self.source_of(response)
-        return list(response.stream if source is None else source.pieces)
+        return list(getattr(self.source_of(response), "pieces", response.stream))
 
     def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
         response.stream = self.byte_stream(b"".join(pieces or ()))
@@ -419,7 +418,7 @@ class Library:
         self.roots = (self.name, self.name.replace("httpx", "httpcore"))
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self._made: dict[type, Any] = {}
+        self._made: dict[type, object] = {}
         self.replaced = self.made(Replaced)
 
     def made(self, kind: type, *bases: str) -> Any:

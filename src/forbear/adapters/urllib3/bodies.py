@@ -68,7 +68,7 @@ class Replaced(HTTPResponse):
         source: Of its body.
     """
 
-    def __init__(self, raw: Any, source: Source) -> None:
+    def __init__(self, raw: HTTPResponse, source: Source) -> None:
         self.first, self.file = raw, File(source)
         named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
         # In place of http.client's: requests takes cookies from it, an error closes it.
@@ -129,7 +129,7 @@ class Replaced(HTTPResponse):
             if not self.is_prompt:
                 yield from super().stream(amt, decode_content)
                 return
-            read: Any = self.file.read1
+            read: Callable[[int | None], bytes] = self.file.read1
             if "content-encoding" in self.headers:
                 read = partial(self.read1, decode_content=decode_content)
             while piece := read(amt):  # each when it comes, as urllib3 gives chunks

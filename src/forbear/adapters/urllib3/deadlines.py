@@ -89,8 +89,8 @@ class DeadlinePool(HTTPConnectionPool):
     """The part of a pool that waits for a connection in time, and makes those that count."""
 
     @property
-    def ConnectionCls(self) -> Any:  # type: ignore[override]  # noqa: N802
-        kind: Any = super().ConnectionCls
+    def ConnectionCls(self) -> type:  # type: ignore[override]  # noqa: N802
+        kind = super().ConnectionCls
         return COUNTING.get(kind, kind)  # another one, of a mock or a recorder, is left as it is
 
     def urlopen(self, *arguments: Any, **named: Any) -> BaseHTTPResponse:
@@ -134,7 +134,7 @@ class Counting(HTTPConnection):
 
 
 # By the class that each stands for.
-COUNTING = {
+COUNTING: dict[type, type] = {
     kind: type(kind.__name__, (Counting, kind), {}) for kind in (HTTPConnection, HTTPSConnection)
 }
 

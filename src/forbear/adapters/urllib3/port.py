@@ -457,7 +457,7 @@ class Urllib3Request(Request):
     __slots__ = ("arguments", "streams", "timeout")
 
     streams: bool
-    timeout: Any
+    timeout: object
     arguments: Sequence[Any]
 
     def header_lines(self) -> list[tuple[str, str]]:

@@ -167,7 +167,7 @@ class Retry(util.Retry):
         """For ``record_of(response)``: a response of a retried call keeps its last Retry."""
         return None if self.forbear_call is None else self.forbear_call.notes.get(RECORD)
 
-    def new(self, **kw: Any) -> Self:
+    def new(self, **kw: object) -> Self:
         """Return a copy with other counts, which shares policy, budget, strategy and listeners."""
         made = copy(self)
         vars(made).update(kw)
