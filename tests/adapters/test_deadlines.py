@@ -221,8 +221,9 @@ async def test_the_deadline_of_a_streamed_body_ends_with_it(adapter, server, qui
 
 
 @family
-async def test_the_error_of_a_streamed_body_that_is_late_has_the_clients_as_cause(adapter, server):
-    server.script("/thing", "200;body=160;drip=600;chunked=1")
+@pytest.mark.parametrize("framing", ["chunked=1", ""], ids=["streamed", "prefetched"])
+async def test_the_error_of_a_body_that_is_late_has_the_clients_as_cause(adapter, server, framing):
+    server.script("/thing", f"200;body=160;drip=600;{framing}".rstrip(";"))
     async with adapter.client() as client:
         with forbear.deadline(0.15), pytest.raises(adapter.DeadlineExceeded) as caught:
             await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))

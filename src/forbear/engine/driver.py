@@ -256,7 +256,7 @@ def last_error(port: CommonPort, call: Call, error: Exception) -> Exception:
         from .refusals import deadline_error
 
         exceeded = deadline_error(port, call, "the deadline ended the attempt")
-        exceeded.__cause__ = None if isinstance(error, DeadlineCut) else error
+        exceeded.__cause__ = error.__cause__ if isinstance(error, DeadlineCut) else error
         return exceeded
     return error if call.policy is OFF else with_story(port, call, error)
 
