@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ class Replaced(HTTPResponse):
             **named,
         )
 
+    connection = property(attrgetter("live.connection"))  # pyright: ignore  # one like urllib3's
+
     @property
     def continues(self) -> bool:
         """Does it request what is missing by itself?"""
@@ -107,10 +110,6 @@ class Replaced(HTTPResponse):
         if isinstance(inner, Live):
             inner.ends_at, inner.late = ends_at, late
 
-    @property
-    def connection(self) -> Any:
-        return self.live.connection
-
     def drain_conn(self) -> None:
         self.file.source.is_closed = True  # type: ignore[attr-defined]  # nothing is requested anew
         super().drain_conn()
@@ -126,14 +125,15 @@ class Replaced(HTTPResponse):
         self, amt: int | None = PIECE, decode_content: bool | None = None
     ) -> Generator[bytes, None, None]:
         try:
-            if not self.is_prompt:
+            if self.is_prompt:
+                # Below urllib3's own, which closes a body of known length before its source ends.
+                read: Callable[[int | None], bytes] = self.file.read1
+                if "content-encoding" in self.headers:
+                    read = partial(self.read1, decode_content=decode_content)
+                while piece := read(amt):
+                    yield piece
+            else:
                 yield from super().stream(amt, decode_content)
-                return
-            read: Callable[[int | None], bytes] = self.file.read1
-            if "content-encoding" in self.headers:
-                read = partial(self.read1, decode_content=decode_content)
-            while piece := read(amt):  # each when it comes, as urllib3 gives chunks
-                yield piece
         except HTTPError as error:  # DeadlineExceeded of requests is an OSError to urllib3
             inner = error.args[-1] if error.args else None
             if isinstance(inner, ForbearError):

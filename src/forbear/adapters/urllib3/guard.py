@@ -47,12 +47,12 @@ def guard_of(body: object, start: object, buffer_limit: int) -> Body:
     return known
 
 
-def keep_for_redirect(response: Any, guard: Body) -> None:
+def keep_for_redirect(response: object, guard: Body) -> None:
     """Let the call that follows a redirect or a challenge find the guard.
 
     It can do so while its caller has the response.
     """
-    response.forbear_body = guard
+    setattr(response, "forbear_body", guard)  # noqa: B010  # which has none of its own
     LAST_REDIRECTED.set(ref(guard))
 
 
