@@ -8,7 +8,6 @@ goes on where it breaks, or what ``retry_if`` is shown.
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from math import inf
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -108,11 +107,3 @@ class Replaced(aiohttp.StreamReader):
         super().set_exception(exc)
         if not self.is_eof():
             drive(self.source.close())
-
-
-def source_of(response: ClientResponse) -> Source:
-    """The source of a body, as it is read now."""
-    content = response.content
-    if isinstance(content, Replaced) and not content.total_bytes:
-        return content.source
-    return Live(response, inf)

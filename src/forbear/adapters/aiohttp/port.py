@@ -14,14 +14,14 @@ from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import FailureKind
 from ...core.request import Request, known_origin
-from ...engine.bodies import innermost, rest_of
+from ...engine.bodies import rest_of
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.driver import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
 from ...engine.errors import ConsumedBody, DeadlineCut
 from ...engine.settings import OFF
 from ...engine.tasks import cut_after
-from .bodies import PLAIN, Live, Replaced, source_of
+from .bodies import PLAIN, Live, Replaced
 from .errors import classify, idle_since, is_full, is_lost
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ class AiohttpPort:
     def surround(
         self, request: object, response: ClientResponse, make: Callable[[Source], Source]
     ) -> ClientResponse:
-        response.content = Replaced(response.content, make(source_of(response)))
+        response.content = Replaced(response.content, make(Live(response, inf)))
         return response
 
     def source_of_rest(self, call: Call, response: ClientResponse) -> Source:
@@ -358,11 +358,10 @@ class AiohttpPort:
         if outgoing is not None and outgoing.reads_until != inf and not self.has_ended(response):
             from ...engine.refusals import body_is_late
 
-            source, left = source_of(response), outgoing.reads_until - self.clock.monotonic()
-            live = innermost(source)
-            live.ends_at = SYSTEM_CLOCK.true_monotonic() + left
+            left = outgoing.reads_until - self.clock.monotonic()
+            live = Live(response, SYSTEM_CLOCK.true_monotonic() + left)
             live.late = lambda: body_is_late(self, begin())
-            response.content = Replaced(response.content, source)
+            response.content = Replaced(response.content, live)
         return response
 
     def status_error(self, call: Call, response: ClientResponse, body: object) -> Exception:
