@@ -231,6 +231,34 @@ async def test_the_error_of_a_body_that_is_late_has_the_clients_as_cause(adapter
 
 
 @family
+@pytest.mark.parametrize("framing", ["chunked=1", ""], ids=["streamed", "prefetched"])
+async def test_a_transport_that_passes_no_extensions_on_may_have_a_deadline(
+    adapter, server, framing
+):
+    """One of a user's own, which makes responses anew: nobody knows where their bytes come from."""
+
+    def without_extensions(response):
+        head = {"status_code": response.status_code, "headers": response.headers}
+        return adapter.library.Response(**head, stream=response.stream)
+
+    class Own(adapter.inner_class):
+        if adapter.is_async:
+
+            async def handle_async_request(self, request):
+                return without_extensions(await super().handle_async_request(request))
+        else:
+
+            def handle_request(self, request):
+                return without_extensions(super().handle_request(request))
+
+    server.script("/thing", f"200;body=160;drip=2;{framing}".rstrip(";"))
+    async with adapter.client(inner=Own()) as client:
+        with forbear.deadline(60):
+            response = await adapter.call(client, "GET", server.url + "/thing")
+    assert len(response.content) == 160
+
+
+@family
 @pytest.mark.parametrize("ended_by", ["deadline", "read timeout", "cancellation"])
 async def test_a_streamed_body_that_is_late_gives_its_connection_back(adapter, server, ended_by):
     """Also if its caller does not close the response, as without a deadline."""

@@ -78,7 +78,7 @@ class LiveBody:
         self._timeouts: Any = request.extensions.get("timeout") or {}
         self._deadline_in: Callable[[], float] = getattr(self._timeouts, "left", never)
         self._wire: Any = response.extensions.get("network_stream")
-        self._parser = parser_of(self._stream)
+        self._parser = None if self._wire is None else parser_of(self._stream)
         self.can_wait = self._parser is not None
         self._chunks: Any = None
 
