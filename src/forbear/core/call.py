@@ -284,7 +284,12 @@ class SharedLimits(Limit, Protocol):
 
 
 class Call:
-    """The state of one call. Not shared between threads; lives as long as its request."""
+    """The state of one call. Not shared between threads; lives as long as its request.
+
+    Any is what has the types of a library: ``live``, ``outgoing`` and the original of ``request``.
+    The engine gives them the types of its port where it takes them out. A call that is generic too
+    would write both types once more into each signature.
+    """
 
     __slots__ = (
         "attempts", "barred", "body_error", "context", "deadline_at", "decided_at", "history",

@@ -1,11 +1,11 @@
 """Port: what the engine needs of an HTTP library.
 
-Protocols, generic over the library's response. An adapter has one port per transport. What may do
-I/O is awaited; the methods of a synchronous port never suspend. A port keeps nothing of a call:
-that is in ``Call``, and in the outgoing request that an adapter hangs on it. Whatever does not
-depend on the library is a function of the engine, which takes the port: calls.py begins and ends
-calls, driver.py sends, drains, keeps and hands over, errors.py judges outcomes, prepare.py makes
-what is sent.
+Protocols, generic over the library's request and response. An adapter has one port per transport.
+What may do I/O is awaited; the methods of a synchronous port never suspend. A port keeps nothing of
+a call: that is in ``Call``, and in the outgoing request that an adapter hangs on it. Whatever does
+not depend on the library is a function of the engine, which takes the port: calls.py begins and
+ends calls, driver.py sends, drains, keeps and hands over, errors.py judges outcomes, prepare.py
+makes what is sent.
 """
 
 from __future__ import annotations
