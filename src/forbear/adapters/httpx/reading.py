@@ -21,7 +21,7 @@ from ...engine.loop import drive
 from .errors import own_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
     from typing import Self
 
@@ -75,7 +75,7 @@ class LiveBody:
         self._stream: Any = response.stream
         is_bodiless = request.method == "HEAD" or response.status_code in BODILESS
         self._length = 0 if is_bodiless else length
-        self._timeouts: Any = request.extensions.get("timeout") or {}
+        self._timeouts: Mapping[str, float | None] = request.extensions.get("timeout") or {}
         self._deadline_in: Callable[[], float] = getattr(self._timeouts, "left", never)
         self._wire: Any = response.extensions.get("network_stream")
         self._parser = None if self._wire is None else parser_of(self._stream)

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError, ProtocolError
@@ -71,7 +71,7 @@ class Replaced(HTTPResponse):
 
     def __init__(self, raw: HTTPResponse, source: Source) -> None:
         self.first, self.file = raw, File(source)
-        named: Any = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
+        named = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
         # In place of http.client's: requests takes cookies from it, an error closes it.
         named["original_response"] = SimpleNamespace(
             msg=raw.headers, close=self.file.close, isclosed=lambda: False

@@ -117,7 +117,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
         started_at, context, settings = self.clock.monotonic(), current(), self.settings
         shared = settings.shared
         view: Any = None
-        live: Any = None
+        live: AnyResponse | Exception | None = None
         call = outgoing = None
         if (
             setting is not None
@@ -155,7 +155,7 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
                     if not (settings.is_plain and shared.quiet):
                         view = self.view_of(source)
                         note_success(settings, view.method, view.origin, status, started_at)
-                    return live  # type: ignore[no-any-return]
+                    return live
             except Exception as error:
                 self.close(live)
                 live = error

@@ -133,7 +133,7 @@ class Retry(util.Retry):
         redirect: bool | int | None = None,
         raise_on_redirect: bool = True,
         remove_headers_on_redirect: Collection[str] = util.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT,
-        **options: Unpack[Options[Any]],
+        **options: Unpack[Options[object]],
     ) -> None:
         if isinstance(policy, int):
             instead = f"Retry(RetryPolicy(max_attempts={policy + 1}))"
