@@ -106,7 +106,7 @@ BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "src": (14_600, 15_000),
     "uses of Any": (140, 100),  # add-ons are given responses of any library, and calls of one
     "classes deeper than two": (0, 0),
-    "private names": (23, 20),  # of other libraries
+    "private names": (24, 20),  # of other libraries
     "words of a dialect": (0, 0),
 }
 

@@ -150,8 +150,8 @@ def test_a_body_over_http_1_shows_what_has_come_of_it(name):
         assert port.length_of(response) == 160
         parser = httpx_reading.parser_of(response.stream)
         assert parser is response.stream._httpcore_stream._stream._connection._h11_state
-        is_there = len(parser._receive_buffer) == 160
-        assert len(parser._receive_buffer) == len(parser.trailing_data[0])
+        is_there = len(parser._receive_buffer._data) == 160
+        assert parser._receive_buffer._data == parser.trailing_data[0]
         assert port.has_arrived(response) is is_there
         response.stream.close()
     headers = lib.Headers([(b"Content-Length", b"5")])

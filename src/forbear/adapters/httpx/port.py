@@ -223,7 +223,7 @@ class HttpxPort:
         """
         try:
             _, name, value = response.headers._list[self.length_line]
-            unread = parser_of(response.stream)._receive_buffer  # its public view is a copy
+            unread = parser_of(response.stream)._receive_buffer._data  # its public view is a copy
             # An empty body may be a stream of events that ended too early.
             if name == LENGTH and len(unread) == (int(value) or EMPTY):
                 response.extensions[SETTING] = SENT
