@@ -15,7 +15,6 @@ from aiohttp import payload as payloads
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from ...engine.bodies import Nothing, PutBack
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.loop import drive
 from ...engine.tasks import cut_after
@@ -87,12 +86,6 @@ class Replaced(aiohttp.StreamReader):
         limit = LIMIT if content is EMPTY_PAYLOAD else content.get_read_buffer_limits()[0]
         loop = get_running_loop()
         super().__init__(NoConnection(loop), limit, loop=loop)
-        if isinstance(source, PutBack):  # it is here at once, as what aiohttp has received
-            for piece in source.pieces:
-                self.feed_data(piece)
-            source = source.stream
-        if isinstance(source, Nothing):
-            self.feed_eof()
         self.source = source
 
     async def _wait(self, func_name: str) -> None:

@@ -14,7 +14,6 @@ from ...core.call import RECORD, SENDS
 from ...core.headers.fields import begins_events
 from ...core.outcome import FailureKind
 from ...core.request import Request, known_origin
-from ...engine.bodies import rest_of
 from ...engine.calls import sent_request, with_story
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.driver import DRAIN_BYTES, ENDLESS, LATE, WHOLE, note_prefetch
@@ -315,8 +314,14 @@ class AiohttpPort:
         self, response: ClientResponse, live: Source, pieces: list[bytes],
         ending: Ending | Exception,
     ) -> ClientResponse:  # fmt: skip
+        from ...engine.bodies import rest_of
+
         again = aiohttp.ClientPayloadError("the body has broken before")
-        response.content = Replaced(response.content, rest_of(pieces, ending, live, again))
+        content = response.content = Replaced(response.content, rest_of((), ending, live, again))
+        for piece in pieces:  # they are here at once, as what aiohttp has received
+            content.feed_data(piece)
+        if ending is WHOLE:
+            content.feed_eof()
         return response
 
     def pieces_of(self, response: ClientResponse) -> list[bytes]:
