@@ -104,7 +104,7 @@ BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "urllib3, by all it meets": ((51, 5_480), (48, 6_000)),
     "aiohttp, by all it meets": ((50, 5_020), (48, 5_600)),
     "src": (14_600, 15_000),
-    "uses of Any": (140, 100),  # add-ons are given responses of any library, and calls of one
+    "uses of Any": (138, 100),  # add-ons are given responses of any library, and calls of one
     "classes deeper than two": (0, 0),
     "private names": (24, 20),  # of other libraries
     "words of a dialect": (0, 0),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NUMBERS = count(1)  # of calls with an event
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-EVENTS: dict[str, type[Any]] = {
+EVENTS: dict[str, type[object]] = {
     kind._field_defaults["name"]: kind
     for kind in vars(events).values()
     if hasattr(kind, "sentence")

@@ -5,7 +5,7 @@ Loaded with the first that is more than plain bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import payload as payloads
@@ -83,7 +83,7 @@ class Noting:
         return getattr(self._writer, name)
 
 
-def is_replayable(payload: Any) -> bool:
+def is_replayable(payload: aiohttp.Payload) -> bool:
     """Can aiohttp write it again from where it began? It seeks a file back to where it stood."""
     if not type(payload).__module__.startswith("aiohttp.") or payload.consumed:
         return False
