@@ -76,9 +76,7 @@ class RetryingPool(urllib3.HTTPConnectionPool):
         port = self.retry_port
         if body is None and "body_pos" in named:
             named["body_pos"] = None  # after a 303; urllib3 before 2.8 forgets to
-        default, redirects = port.latest
-        if retries is not None or default is not self.retries:
-            redirects = port.redirects(retries, named.get("redirect", True), self.retries)
+        redirects = port.redirects(retries, named.get("redirect", True), self.retries)
         # With release_conn=False urllib3 must read the body itself, or the caller would lose the
         # connection it wants to keep; over HTTP/2 responses are read at once and release none.
         is_http2 = self.ConnectionCls.__module__.startswith("urllib3.http2")

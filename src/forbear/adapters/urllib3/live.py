@@ -122,5 +122,5 @@ def is_cut_off(raw: HTTPResponse) -> bool:
     live = Live(raw, SYSTEM_CLOCK.true_monotonic() + DRAIN_SECONDS)
     try:
         return drive(live.has_more()) and received(raw) == b""
-    except ProtocolError:
+    except (OSError, ProtocolError):
         return True

@@ -162,6 +162,8 @@ class PoolPort(Urllib3Port[PoolRequest, HTTPResponse]):
 
         Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
         """
+        if retries is None and default is self.latest[0]:
+            return self.latest[1]
         given = Retry.from_int(retries, redirect=redirect, default=default)
         if type(given) is RedirectsOnly or given.total is False:  # False: sent once, as it is
             return given
