@@ -193,8 +193,7 @@ def mount(
         ValueError: An adapter of the session retries already, or a value is out of its range.
         TypeError: This is not a session of requests, or an option is wrong.
     """
-    if not isinstance(session, requests.Session):
-        raise not_a_session(session)
+    check_session(session)
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
         raise ValueError(
             "an adapter of this session retries already: mount first, then for one host"
@@ -218,8 +217,7 @@ def is_mounted(session: requests.Session) -> bool:
     Raises:
         TypeError: It is not a session of requests.
     """
-    if not isinstance(session, requests.Session):
-        raise not_a_session(session)
+    check_session(session)
     return all(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values())
 
 
@@ -237,10 +235,11 @@ def take_over_retries(inner: BaseAdapter) -> None:
         )
 
 
-def not_a_session(value: object) -> TypeError:
-    from .adapters.names import wrong_client
+def check_session(session: object) -> None:
+    if not isinstance(session, requests.Session):
+        from .adapters.names import wrong_client
 
-    return TypeError(wrong_client("forbear.requests.mount", value))
+        raise TypeError(wrong_client("forbear.requests.mount", session))
 
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names

@@ -101,8 +101,7 @@ class Replaced(HTTPResponse):
     @property
     def live(self) -> HTTPResponse:
         """The response that is read from now."""
-        found: HTTPResponse = getattr(innermost(self.file.source), "raw", self.first)
-        return found
+        return getattr(innermost(self.file.source), "raw", self.first)
 
     def bound(self, ends_at: float, late: Callable[[], Exception] | None = None) -> None:
         """Let each read end by an instant of the system's clock; ``late`` is as of ``Live``."""

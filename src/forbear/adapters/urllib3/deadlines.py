@@ -62,16 +62,16 @@ def received(raw: Any) -> bytes | None:
     if not hasattr(sock, "gettimeout"):  # pyOpenSSL's raise a timeout if nothing has come
         return None
     configured = sock.gettimeout()
-    sock.settimeout(0)
     try:
-        found: bytes = raw._fp.fp.peek(1)
-        return found
+        sock.settimeout(0)
+        return raw._fp.fp.peek(1)  # type: ignore[no-any-return]
     except OSError as error:
         if type(error).__name__ == "SSLWantReadError":
             return b""
         raise ProtocolError(f"Connection broken: {error!r}", error) from error
     finally:
-        sock.settimeout(configured)
+        with suppress(OSError):  # closed
+            sock.settimeout(configured)
 
 
 def has_arrived(raw: HTTPResponse) -> bool:

@@ -321,10 +321,9 @@ class Urllib3Port(Port[AnyRequest, AnyResponse]):
             return response
         view, ends_at = view or viewed(begin()), outgoing.deadline_at
         if view.streams:  # its time limits have held until now
-            sock = socket_of(getattr(self.raw_of(response), "live", self.raw_of(response)))
-            if sock is not None:
-                with suppress(OSError):
-                    sock.settimeout(least(phases_of(view.timeout)[2], None))
+            raw, own = self.raw_of(response), least(phases_of(view.timeout)[2], None)
+            with suppress(AttributeError, OSError):  # it may have ended
+                socket_of(getattr(raw, "live", raw)).settimeout(own)
             ends_at = outgoing.reads_until
 
         def late() -> Exception:
