@@ -3,14 +3,17 @@
 import time
 import warnings
 from contextlib import nullcontext
+from inspect import signature
 
 import pytest
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
+from urllib3.poolmanager import PoolKey
 from urllib3.util import Retry
 
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
+from forbear.adapters.urllib3.options import ManagerOptions
 from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.engine.driver import LATE, read_part
 from forbear.engine.loop import drive
@@ -226,3 +229,11 @@ def test_a_long_body_that_was_looked_at_twice_is_read_on_without_a_bound(server,
         assert ending is LATE
     time.sleep(0.11)
     assert len(response.read()) == 1_000_000
+
+
+def test_a_type_checker_knows_every_option_of_a_pool_manager():
+    theirs = {field.removeprefix("key_").lstrip("_") for field in PoolKey._fields}
+    theirs |= set(signature(urllib3.ProxyManager).parameters)
+    named = {"scheme", "host", "port", "headers", "num_pools"}  # not in **options
+    made = {"proxy", "proxy_config", "socks_options", "connection_pool_kw"}  # by urllib3 itself
+    assert theirs - named - made <= set(ManagerOptions.__annotations__)

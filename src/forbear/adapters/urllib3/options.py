@@ -12,7 +12,8 @@ from ...addons.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from ssl import SSLContext
+    from ssl import SSLContext, TLSVersion
+    from typing import Literal
 
     from .pool import Retries
 
@@ -23,6 +24,7 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
     timeout: urllib3.Timeout | float | None
     maxsize: int
     block: bool
+    blocksize: int
     retries: Retries
     source_address: tuple[str, int] | None
     socket_options: Sequence[tuple[int, int, int | bytes]] | None
@@ -31,12 +33,18 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
     cert_file: str | None
     cert_reqs: int | str | None
     ca_certs: str | None
+    ca_cert_dir: str | None
     ca_cert_data: str | bytes | None
     ssl_version: int | str | None
+    ssl_minimum_version: TLSVersion | int | None
+    ssl_maximum_version: TLSVersion | int | None
     ssl_context: SSLContext | None
-    assert_hostname: str | bool | None
+    assert_hostname: str | Literal[False] | None
     assert_fingerprint: str | None
     server_hostname: str | None
     proxy_url: str
     proxy_headers: Mapping[str, str] | None
     proxy_ssl_context: SSLContext | None
+    proxy_assert_hostname: str | Literal[False] | None
+    proxy_assert_fingerprint: str | None
+    use_forwarding_for_https: bool
