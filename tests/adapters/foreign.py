@@ -3,7 +3,7 @@
 import gc
 from contextlib import contextmanager
 
-__all__ = ["Foreign", "collecting_by_hand", "stream_of"]
+__all__ = ["Foreign", "collecting_by_hand", "reading", "stream_of"]
 
 
 @contextmanager
@@ -37,6 +37,36 @@ class Foreign:
 
     async def aclose(self):
         pass
+
+
+def reading(adapter, seen):
+    """An inner transport that reads each response before it passes it on, as one that logs does.
+
+    ``seen`` gets what is done afterwards with its connection, which is another request's by then.
+    """
+
+    class Gone:
+        def __getattr__(self, name):
+            seen.append(name)
+            raise AttributeError(name)
+
+    class Reading(adapter.inner_class):
+        if adapter.is_async:
+
+            async def handle_async_request(self, request):
+                response = await super().handle_async_request(request)
+                await response.aread()
+                response.extensions["network_stream"] = Gone()
+                return response
+        else:
+
+            def handle_request(self, request):
+                response = super().handle_request(request)
+                response.read()
+                response.extensions["network_stream"] = Gone()
+                return response
+
+    return Reading()
 
 
 def stream_of(library, chunks, error=None, pause=lambda: None):

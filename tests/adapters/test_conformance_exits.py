@@ -15,7 +15,7 @@ from forbear import Fixed, Reason, RetryPolicy, record_of
 
 from ..clocks import Interrupted
 from ..lanes import ORIGIN, URL
-from .foreign import Foreign, stream_of
+from .foreign import Foreign, reading, stream_of
 from .test_hedging import eventually
 
 STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(1))
@@ -206,6 +206,24 @@ async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
     request = adapter.library.Request("GET", URL)
     response = await adapter.send(adapter.transport(inner, **quick), request)
     assert response.status_code == 200
+
+
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize("size", [0, 10])
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_a_response_that_was_read_below_is_not_read_again(adapter, server, size, is_shown):
+    """Its connection may be another request's by now, whose response would be taken from it."""
+    seen, shown = [], []
+    options = {"retry_if": lambda response: shown.append(len(response.content))}
+    server.script("/thing", f"503;body={size}", "200;body=20")
+    inner, policy = reading(adapter, seen), RetryPolicy(backoff=Fixed(0))
+    client = adapter.client(inner=inner, policy=policy, **(options if is_shown else {}))
+    async with client as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+        assert [one.is_idle() for one in inner._pool.connections] == [True]
+    assert (response.status_code, len(response.content), seen) == (200, 20, [])
+    assert shown == ([size, 20] if is_shown else [])
+    assert server.connections == 1
 
 
 async def test_draining_keeps_the_deadline(adapter, server, quickest):

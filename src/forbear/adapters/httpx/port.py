@@ -324,7 +324,9 @@ class HttpxPort:
         return response
 
     def pieces_of(self, response: Any) -> list[bytes]:
-        return list(getattr(self.source_of(response), "pieces", response.stream))
+        if type(response.stream) is self.byte_stream:
+            return list(response.stream)
+        return list(getattr(self.source_of(response), "pieces", ()))  # none of one that was read
 
     def with_body(self, response: Response, pieces: list[bytes] | None) -> Response:
         response.stream = self.byte_stream(b"".join(pieces or ()))
@@ -332,7 +334,8 @@ class HttpxPort:
 
     def is_quick(self, call: Call, response: Response) -> bool:
         """May the rest of a failed response be worth reading?"""
-        if call.prefetch_result is LATE or self.is_long(response):
+        # If a transport below has read it, its connection may be another request's by now.
+        if call.prefetch_result is LATE or response.is_closed or self.is_long(response):
             return False
         # Closing a stream of HTTP/2 leaves the connection open for the others.
         return response.extensions.get("http_version") != b"HTTP/2" or self.has_ended(response)
