@@ -1,12 +1,13 @@
 """requests: what is its own. The promises that all libraries share are in the conformance suite."""
 
 import contextlib
+import io
 import pickle
 
 import pytest
 import requests
 from cachecontrol import CacheControlAdapter as Other
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3.util import Retry
 
 import forbear
@@ -125,3 +126,24 @@ def test_a_session_takes_the_cookies_of_a_response_whose_body_is_bounded(server,
         assert type(response.raw).__name__ == "Replaced"
     assert dict(response.cookies) == dict(session.cookies) == {"a": "1", "b": "2"}
     assert len(response.content) == 300_000
+
+
+@pytest.mark.parametrize("raw", [None, io.BytesIO(b"")], ids=["none", "file"])
+def test_on_exhausted_raises_where_an_adapter_makes_its_own_responses(session, raw):
+    """As those of a mock or of a cache, which have read the body."""
+
+    class Own(BaseAdapter):
+        def send(self, request, **given):
+            response = requests.Response()
+            response.status_code, response.request, response.raw = 503, request, raw
+            response._content, response._content_consumed = b"busy", True
+            return response
+
+        def close(self):
+            pass
+
+    retrying(session, NOW.replace(on_exhausted="raise"), inner=Own())
+    with pytest.raises(requests.HTTPError) as caught:
+        session.get("http://a.example")
+    assert caught.value.response.content == b"busy"
+    assert len(forbear.record_of(caught.value).attempts) == 4

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import requests
 from requests import PreparedRequest
 from requests.cookies import extract_cookies_to_jar, get_cookie_header
+from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 from urllib3.util import Timeout
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from http.cookiejar import CookieJar
     from weakref import ref
-
-    from urllib3 import HTTPResponse
 
     from ...core.call import Call
     from .guard import Body
@@ -111,7 +110,8 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     def status_error(
         self, call: Call, response: requests.Response, body: list[bytes] | None
     ) -> Exception:
-        response = self.with_body(response, body)
+        if isinstance(response.raw, HTTPResponse):  # else it was read by the adapter below
+            response = self.with_body(response, body)
         message = f"{response.status_code} after {len(call.history)} attempts"
         return requests.HTTPError(message, request=response.request, response=response)
 
