@@ -228,6 +228,34 @@ async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scop
 
 
 @pytest.mark.lanes("httpx-asyncio")
+@pytest.mark.parametrize("options", [{}, {"pacing": Pacing()}], ids=["alone", "paced"])
+async def test_the_wait_of_a_retry_for_its_slot_is_no_part_of_its_waits(options):
+    limit, sent = bulkhead(), []
+
+    async def answer(request):
+        sent.append(request.url.path)
+        if request.url.path == "/slow":
+            with anyio.fail_after(5):
+                while not limit.waiting():
+                    await anyio.sleep(0.001)
+        return httpx.Response(503 if sent == ["/"] else 200)
+
+    policy = RetryPolicy(backoff=Fixed(0.01), total_timeout=10)
+    inner = httpx.MockTransport(answer)
+    transport = AsyncRetryTransport(inner, policy=policy, concurrency=limit, **options)
+    async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+        call = asyncio.create_task(client.get("/"))
+        while limit.in_flight() or not sent:  # until it waits for its retry
+            await anyio.sleep(0)
+        await client.get("/slow")
+        record = record_of(await call)
+    assert sent == ["/", "/slow", "/"]
+    assert record.waits == (0.01,)
+    assert record.waited_for_slot > 0
+    assert is_free(limit)
+
+
+@pytest.mark.lanes("httpx-asyncio")
 async def test_several_loops_and_threads_share_one_limit(adapter):
     limit = bulkhead(3)
     with Counting(0.005) as server:

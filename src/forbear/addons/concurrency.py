@@ -481,7 +481,6 @@ class SlotLimit(Limit):
         if wait:
             call.notes[IN_QUEUE] = True
             return min(wait, until - now)
-        call.notes.pop(IN_QUEUE, None)
         delay_by(call, "concurrency", "waited_for_slot", now - slot.since)
         return 0.0
 
@@ -504,7 +503,6 @@ class SlotLimit(Limit):
         if slot is not None and not slot.is_handed:
             self.limit.free(slot)
             del call.notes[IN_FLIGHT]
-            call.notes.pop(IN_QUEUE, None)
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
         yield "forbear.concurrency.limit", (), self.limit.lowest()

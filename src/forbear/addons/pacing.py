@@ -270,7 +270,6 @@ class PacingLimit(Limit):
         if wait > 0:
             call.notes[IN_QUEUE] = True
             return wait
-        call.notes.pop(IN_QUEUE, None)
         waited = now - turn.since
         if waited > 0:
             delay_by(call, "pacing", "paced", waited)
@@ -288,7 +287,6 @@ class PacingLimit(Limit):
         turn = call.notes.pop(self, None)
         if turn is not None:
             self.pacing.end(turn)
-            call.notes.pop(IN_QUEUE, None)
 
     def readings(self, now: float) -> Iterable[tuple[str, tuple[str, ...], float]]:
         yield "forbear.paced_calls", (), self.pacing.waiting()

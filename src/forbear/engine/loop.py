@@ -59,12 +59,13 @@ def admit(call: Call, port: CommonPort) -> float | None:
     call.decided_at = now
     try:
         delay: float | None = call.limits.admit(call, now)
+        is_in_queue = call.notes.pop(IN_QUEUE, False)
         if hold is not None:
             if delay:  # it is still held
                 settings.sleeper.goes_on(call.sent_at)
                 return delay
             released(call, settings, hold, now, may_go=delay is not None)
-        elif delay and IN_QUEUE not in call.notes:
+        elif delay and not is_in_queue:
             check_wait(call, settings, delay, now)
         elif delay:  # in a queue, whose limit knows how long it may wait; in parts
             settings.sleeper.goes_on(call.started_at)
