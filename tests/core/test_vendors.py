@@ -174,3 +174,15 @@ def test_headers_go_before_the_body_and_any_no_beats_a_yes(headers, word, togeth
 
 def test_every_vendor_adds_something() -> None:
     assert all(any(row) for row in VENDORS.values())
+
+
+@pytest.mark.parametrize("given", [[], set(), iter(())])
+def test_no_vendor_is_the_default_whatever_holds_it(given: Any) -> None:
+    assert hash(RetryPolicy(vendors=given)) == hash(RetryPolicy())
+    assert RetryPolicy(vendors=given) == RetryPolicy()
+
+
+@pytest.mark.parametrize("given", [0, None, "", "openai"])
+def test_what_is_no_sequence_of_vendors_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="vendors must be"):
+        RetryPolicy(vendors=given)

@@ -136,13 +136,16 @@ class RetryPolicy:
         check_number("hint_spread", self.hint_spread, 0, "; 0.1 adds up to 10 %")
         check_choice("on_exhausted", self.on_exhausted, ("return", "raise"))
         unexecuted = status_set("unexecuted_statuses", self.unexecuted_statuses)
+        vendors = self.vendors
+        if vendors != ():
+            vendors = tool("headers.vendors").with_body_hints(vendors)
         failures = check_set("failures", self.failures, "{FailureKind.REFUSED}", KINDS, is_kind)
         set_fields(
             self,
             statuses=status_set("statuses", self.statuses) | unexecuted,
             hinted_statuses=status_set("hinted_statuses", self.hinted_statuses),
             unexecuted_statuses=unexecuted,
-            vendors=self.vendors and tool("headers.vendors").with_body_hints(self.vendors),
+            vendors=vendors,
             failures=frozenset(map(FailureKind, failures)),
             methods=check_set("methods", self.methods, "{'GET', 'PUT'}", METHODS, is_method),
         )
