@@ -194,6 +194,16 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     assert len(events.named("budget_exhausted")) == 2
 
 
+def test_the_tokens_that_are_left_are_those_of_the_scope_that_was_refused(lines):
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1.75)
+    client = scripted(503, policy=TWICE, budget=budget)
+    budget.spend("http://other.test:80", 1.5, 0.0)  # 0.25 are left
+    for _ in range(2):
+        client.get("http://api.test/")
+    ((_, _, fields),) = lines("budget_exhausted")
+    assert fields["tokens"] == 0.75
+
+
 def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
     """180 lines a second in an outage. Each origin has one token for a retry, and a minute brings
     no other; listeners hear of each call.
