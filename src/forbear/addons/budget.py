@@ -8,7 +8,7 @@ kept: a full one needs no deposits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..core.call import LATER, PLUGIN_ERROR, REFUND, Limit
 from ..core.checks import check_number, shown
@@ -232,9 +232,9 @@ class BudgetLimit(Limit):
                 self._refused.clear()
             self._refused.add(scope)
             given: dict[str, object] = {"budget": "default", "scope": "local", "tokens": None}
+            left = getattr(self.budget, "tokens", None)  # ours have it, as they have readings
             for _, (name, whose), _ in self.readings(now)[:1]:
-                ours: Any = self.budget
-                given = {"budget": name, "scope": whose, "tokens": ours.tokens(scope, now)}
+                given = {"budget": name, "scope": whose, "tokens": left and left(scope, now)}
             call.notes[LATER] = {BudgetExhausted: given}
 
     def leave(self, call: Call, now: float) -> None:
