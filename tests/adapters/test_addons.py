@@ -130,8 +130,12 @@ async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog
     assert ("add-on Toy raised" in caplog.text) == (reason == "SECRET")
 
 
+class Broken:
+    quiet = property(raising)
+
+
 @one_lane
-@pytest.mark.parametrize(("is_quiet", "asked"), [(RetryBudget(), 0), (None, 1)])
+@pytest.mark.parametrize(("is_quiet", "asked"), [(RetryBudget(), 0), (None, 1), (Broken(), 1)])
 async def test_a_quiet_one_is_not_asked_about_successes(adapter, quick, is_quiet, asked):
     class Quiet(Toy):
         shared = is_quiet  # anything with ``quiet``; without it is as False

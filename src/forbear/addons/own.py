@@ -67,8 +67,11 @@ class OwnLimit(Limit):
 
     @property
     def quiet(self) -> bool:
-        """The limit's own."""
-        return bool(getattr(self.own.shared, "quiet", False))
+        """The limit's own; False if reading it fails, so that each call asks it."""
+        try:
+            return bool(self.own.shared.quiet)
+        except Exception:
+            return False
 
     def begin(self, call: Call, wait: float, now: float) -> float:
         try:
