@@ -240,7 +240,10 @@ class BudgetLimit(Limit):
     def leave(self, call: Call, now: float) -> None:
         tokens = call.notes.pop(REFUND, None)
         if tokens is not None:
-            self.budget.refund(self.scope_of(call), tokens)
+            try:
+                self.budget.refund(self.scope_of(call), tokens)
+            except Exception as error:  # of a user's own budget: the call keeps its outcome
+                call.notes.setdefault(PLUGIN_ERROR, error)
 
     def scope_of(self, call: Call) -> str:
         """Return whose allowance a call uses; a function of the user's is asked once."""
