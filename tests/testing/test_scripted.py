@@ -58,6 +58,24 @@ def test_what_takes_a_connection_is_refused(step):
         ScriptedTransport([answer(step)])
 
 
+@pytest.mark.parametrize("cls", [ScriptedTransport, ScriptedAdapter])
+@pytest.mark.parametrize("step", ["readtimeout", "reset", "503;retry-after=1", None, OSError])
+def test_what_is_no_step_is_told_and_does_not_pass_for_a_fault(cls, step):
+    with pytest.raises(ValueError, match=r"unknown step; known are a status .* disconnect"):
+        cls([503, step])
+
+
+def test_what_a_function_returns_is_a_step_too():
+    with pytest.raises(ValueError, match="'readtimeout': unknown step"):
+        ask(lambda request: "readtimeout")
+
+
+@pytest.mark.parametrize("steps", [503, "reset"])
+def test_the_steps_are_a_list(steps):
+    with pytest.raises(TypeError, match=rf"write ScriptedAdapter\(\[{steps!r}\]\)"):
+        ScriptedAdapter(steps)
+
+
 def test_steps_come_in_order_and_the_last_repeats_and_requests_are_kept():
     inner = ScriptedTransport(iter([503, "read_error", 200]))
     assert repr(inner) == "<ScriptedTransport 0 of 3 steps>"

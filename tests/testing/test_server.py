@@ -186,9 +186,11 @@ def test_a_typo_is_refused_and_changes_nothing(server):
         with pytest.raises(ValueError, match="step"):
             server.script("/x", 503, step)
     # Nor what could never be asked for.
-    for path, steps in (("x", [200]), ("/x?a=1", [200]), ("/x", [])):
+    for path, steps in (("x", [200]), ("/x?a=1", [200]), (503, [200]), ("/x", [])):
         with pytest.raises(ValueError):
             server.script(path, *steps)
+    with pytest.raises(ValueError, match=r"write script\('/x', 503, 200\)"):
+        server.script("/x", [503, 200])
     assert ask(server)[0] == 204
     assert ask(server, "/ordres")[0] == 404
 
