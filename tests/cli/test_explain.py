@@ -172,6 +172,17 @@ def test_a_preset_or_module_and_attribute(command, project, place, attempts):
     assert f"RetryPolicy(max_attempts={attempts}, " in out.replace("\n  ", " ")
 
 
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([], "after 0 s – 50 ms"), (["batch"], ""), (["--max-attempts", "1"], ""),
+    (["--backoff", "base=1,fast_first=0.2"], "after 0 s – 0.2 s"),
+])  # fmt: skip
+def test_the_fast_first_retry_is_told_with_the_waits(told, arguments, says):
+    """The table, which is of the schedule alone, would contradict the calls below it."""
+    text = told(*arguments)
+    assert ("One fast first retry, " in text) is bool(says)
+    assert says in text
+
+
 def test_the_policy_of_the_environment(told, monkeypatch):
     monkeypatch.setenv("MYAPP_RETRY_MAX_ATTEMPTS", "3")
     for arguments in (["env:MYAPP_RETRY_"], ["--policy", "env:MYAPP_RETRY_"]):
@@ -187,6 +198,7 @@ def test_the_policy_of_the_environment(told, monkeypatch):
     ("policies:odd", "returns -1.0 for attempt 1"),
     ("env:ABSENT", "prefix must end with _, such as 'MYAPP_RETRY_', got 'ABSENT'"),
     ("defualt", "POLICY cannot be 'defualt': write one of latency_sensitive, "),
+    ("policies", "(there is no such preset), or module:attribute for what your code uses"),
     ("--max-attempts 0", "--max-attempts cannot be '0': write a whole number, such as 5 (max_attempts must"),
     ("--backoff jitter=wild", "jitter must be one of"), ("--slo 0", "slo must be more than 0"),
     ("--slo -1", "slo must be at least 0"),

@@ -168,7 +168,10 @@ def named(name: str) -> RetryPolicy:
     """
     module, colon, path = name.partition(":")
     if not colon:
-        return changed(RetryPolicy(), {"preset": name}, lambda _: "POLICY")
+        try:
+            return changed(RetryPolicy(), {"preset": name}, lambda _: "POLICY")
+        except ValueError as error:
+            raise ValueError(f"{error}, or module:attribute for what your code uses") from None
     if module == "env":
         return RetryPolicy.from_env(path)
     if os.getcwd() not in sys.path:  # as python -m has it

@@ -127,6 +127,13 @@ def show(policy: RetryPolicy, waits: Waits) -> None:
         ]
         print()
         table(("retry", f"wait ({name})"), rows)
+    fast = getattr(policy.backoff, "fast_first", None)
+    if fast is not None:
+        print()
+        say(
+            f"One fast first retry, after 0 s – {spoken(fast)}, comes before these, unless after a"
+            " timeout, a server hint, or while the server is unhealthy."
+        )
 
 
 def worst_case(policy: RetryPolicy, waits: Waits, attempt: float, *, hints: float = 0) -> float:
