@@ -102,7 +102,7 @@ class RetryMiddleware:
         """
         from .engine.prepare import policy_of
 
-        policy_of(self.port.settings, None, setting)
+        policy_of(self.port.settings, None, setting, "setting")
         changed = object.__new__(type(self))
         changed.__dict__ = {**vars(self), "_setting": setting}
         return changed

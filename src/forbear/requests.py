@@ -93,8 +93,17 @@ class RetryAdapter(BaseAdapter):
         pool_block: bool = DEFAULT_POOLBLOCK,
         **options: Unpack[Options[Predicate]],
     ) -> None:
-        if inner is not None and not callable(getattr(inner, "send", None)):
-            raise TypeError(f"inner must be an adapter of requests, got {shown(inner)}")
+        if callable(getattr(policy, "send", None)):
+            raise TypeError(
+                f"policy must be a RetryPolicy, got {shown(policy)}: write RetryAdapter(inner=…)"
+            )
+        is_none = not callable(getattr(inner, "send", None))
+        if inner is not None and (is_none or isinstance(inner, (type, requests.Session))):
+            hint = "; to keep a session's own adapters use forbear.requests.mount(session)"
+            raise TypeError(
+                f"inner must be an adapter of requests, got {shown(inner)}"
+                f"{hint * isinstance(inner, requests.Session)}"
+            )
         super().__init__()
         self.given = policy, options
         if inner is None:

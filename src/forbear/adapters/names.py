@@ -19,6 +19,7 @@ WAYS_IN = {
     "requests": ("mount", "a requests.Session"),
     "urllib3": ("RetryPoolManager", ""),
 }
+CLIENTS = ("Client", "Session", "PoolManager")  # as other libraries name clients that retry
 # There is none for what went wrong in the end, as other libraries have it.
 OF_ERRORS = (
     "errors stay your client's own, such as httpx.ConnectError, with the attempts in"
@@ -59,7 +60,7 @@ def right_name_for(module: str, name: str) -> str:
         return "write forbear.RetryPolicy"
     if name.endswith(("Error", "Exception")):
         return OF_ERRORS
-    if name.startswith(("wrap", "mount", "Retry", "AsyncRetry")):
+    if name.startswith(("wrap", "mount", "retry", "Retry", "AsyncRetry")) or name.endswith(CLIENTS):
         libraries = [library] if library in WAYS_IN else WAYS_IN
         return f"write {' or '.join(f'{top}.{one}.{WAYS_IN[one][0]}' for one in libraries)}"
     return ""

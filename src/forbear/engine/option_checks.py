@@ -81,6 +81,9 @@ def check_plain(given: dict[str, Any]) -> None:
         )
     given["on_event"] = listeners = tuple(listeners)
     for listener in listeners:
+        if isinstance(listener, type):
+            name = listener.__name__
+            raise TypeError(f"on_event was given the class {name}: write on_event=[{name}(…)]")
         check_takes("on_event", listener, "event")
     for listener in filter(is_async, listeners):
         raise TypeError(

@@ -79,7 +79,12 @@ def outgoing_for(
     return outgoing
 
 
-def policy_of(settings: Settings, context: CallContext | None, setting: Any) -> RetryPolicy:
+def policy_of(
+    settings: Settings,
+    context: CallContext | None,
+    setting: Any,
+    name: str = 'extensions["forbear"]',
+) -> RetryPolicy:
     """The policy of one call: the transport's < ``override`` < the request's own ``setting``.
 
     Raises:
@@ -95,8 +100,8 @@ def policy_of(settings: Settings, context: CallContext | None, setting: Any) -> 
     if hasattr(setting, "keys"):
         return policy.replace(**setting)
     raise TypeError(
-        'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or'
-        f" None, got {shown(setting)}"
+        f"{name} must be a RetryPolicy, a mapping of its fields, False for off or None, got"
+        f" {shown(setting)}"
     )
 
 

@@ -23,6 +23,8 @@ def wrong_inner(inner: object, name: str, base: str, wrapper: str) -> str:
     hint = ""
     if not base:
         hint = f"; use forbear.{'httpx2' if name == 'httpx' else 'httpx'}.{wrapper}"
+    elif isinstance(inner, type):
+        hint = f", the class: write {wrapper}({inner.__name__}(…))"
     elif callable(getattr(inner, "handle_request", None)):
         hint = f"; it is a synchronous one: use forbear.{name}.RetryTransport"
     elif callable(getattr(inner, "handle_async_request", None)):

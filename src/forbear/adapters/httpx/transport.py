@@ -63,7 +63,8 @@ class Retrying(Generic[Inner, Predicate]):
             inner = getattr(library.module, f"{self._prefix}HTTPTransport")()
         roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
         is_of_other = library.name not in roots and not roots.isdisjoint(("httpx", "httpx2"))
-        if is_of_other or not callable(getattr(inner, self._method, None)):
+        is_class = isinstance(inner, type)
+        if is_of_other or is_class or not callable(getattr(inner, self._method, None)):
             from .messages import wrong_inner
 
             base = "" if is_of_other else f"{self._prefix}BaseTransport"
