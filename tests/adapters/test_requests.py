@@ -117,6 +117,14 @@ def test_a_url_that_has_no_origin_is_the_librarys_own_error():
         RetryAdapter().send(request)
 
 
+@pytest.mark.parametrize("timeout", ["3s", (3, "s"), (1, 2, 3), [1, 2]])
+@pytest.mark.parametrize("limit", ["attempt_timeout", "total_timeout"])
+def test_a_timeout_that_is_none_is_told_in_the_librarys_words(session, timeout, limit):
+    mount(session, RetryPolicy(**{limit: 5.0}))
+    with pytest.raises(ValueError, match=r"Timeout value \w+ was .*, but it must be an int, float"):
+        session.get("http://127.0.0.1:9/", timeout=timeout)
+
+
 def test_a_session_takes_the_cookies_of_a_response_whose_body_is_bounded(server, session):
     """Where a body is read within a deadline, the response is one of ours."""
     lines = "header=Set-Cookie:a=1;header=Set-Cookie:b=2"
@@ -147,3 +155,7 @@ def test_on_exhausted_raises_where_an_adapter_makes_its_own_responses(session, r
         session.get("http://a.example")
     assert caught.value.response.content == b"busy"
     assert len(forbear.record_of(caught.value).attempts) == 4
+    assert str(caught.value) == "503 after 4 attempts"
+    with forbear.override(max_attempts=1):
+        with pytest.raises(requests.HTTPError, match=r"503 after 1 attempt\b"):
+            session.get("http://a.example")

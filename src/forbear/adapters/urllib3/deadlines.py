@@ -177,8 +177,9 @@ def keep_deadlines(manager: Any) -> None:
 def phases_of(configured: object) -> tuple[object, object, object]:
     """Seconds in all, for connecting and for each read, of any form of timeout; None: no limit."""
     if not isinstance(configured, Timeout):
-        connect, read = configured if isinstance(configured, tuple) else (configured, configured)
-        return None, connect, read
+        if isinstance(configured, tuple) and len(configured) == 2:
+            return None, *configured
+        return None, configured, configured
     own = configured.clone()
     own.start_connect()  # before that it has no read timeout
     return own.total, own.connect_timeout, own.read_timeout
@@ -189,4 +190,7 @@ def least(configured: Any, other: float | None) -> float | None:
     own = Timeout.resolve_default_timeout(configured)
     if own is None or other is None:
         return other if own is None else own
-    return min(own, other)
+    try:
+        return min(own, other)
+    except TypeError:  # it is no number, and urllib3 will refuse it in its own words
+        return own

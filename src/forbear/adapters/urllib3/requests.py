@@ -112,7 +112,8 @@ class RequestsPort(Urllib3Port[requests.PreparedRequest, requests.Response]):
     ) -> Exception:
         if isinstance(response.raw, HTTPResponse):  # else it was read by the adapter below
             response = self.with_body(response, body)
-        message = f"{response.status_code} after {len(call.history)} attempts"
+        attempts = len(call.history)
+        message = f"{response.status_code} after {attempts} attempt{'s' * (attempts > 1)}"
         return requests.HTTPError(message, request=response.request, response=response)
 
     def closed_error(self) -> Exception:
