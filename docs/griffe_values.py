@@ -1,4 +1,7 @@
-"""The reference shows the values of defaults, where the code has the names of constants."""
+"""The reference shows the values of defaults, where the code has the names of constants.
+
+Also what the options of a class are and their defaults, where a decorator makes its constructor.
+"""
 
 import importlib
 import inspect
@@ -7,8 +10,27 @@ from typing import Any
 
 import griffe
 
+MAKERS = ("begins_anew", "frozen")  # of dataclasses, which griffe does not know
+
 
 class Values(griffe.Extension):
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        if not any(str(one.value).startswith(MAKERS) for one in cls.decorators):
+            return
+        made: Any = getattr(importlib.import_module(cls.module.path), cls.name)
+        parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
+        for name, one in inspect.signature(made).parameters.items():
+            parameters.append(
+                griffe.Parameter(
+                    name,
+                    annotation=one.annotation,
+                    kind=griffe.ParameterKind(one.kind.description),
+                    default=None if one.default is one.empty else shown(one.default),
+                )
+            )
+        given = griffe.Parameters(*parameters)
+        cls.set_member("__init__", griffe.Function("__init__", parameters=given, returns="None"))
+
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         named = [one for one in func.parameters if str(one.default or "").isupper()]
         if named:
@@ -23,5 +45,5 @@ class Values(griffe.Extension):
 
 def shown(value: Any) -> str:
     if isinstance(value, frozenset):
-        return f"{{{', '.join(sorted(map(shown, value)))}}}"
+        return f"{{{', '.join(sorted(map(shown, value)))}}}" if value else "frozenset()"
     return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)

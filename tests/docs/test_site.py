@@ -4,6 +4,7 @@ Zensical refuses missing pages, anchors, snippets and names; other links are fol
 """
 
 import fcntl
+import html
 import json
 import os
 import re
@@ -141,6 +142,20 @@ def test_every_link_leads_somewhere(site):
                 broken.append((page, target))
     assert len(pages) > 60
     assert broken == []
+
+
+@pytest.mark.release
+@pytest.mark.parametrize(("page", "shown"), [
+    ("policy", "max_attempts: int = 5"), ("policy", "cap: float = 30.0"),
+    ("policy", "hinted_statuses: AbstractSet[int] = frozenset()"),
+    ("limits", "failure_rate: float | None = 0.5"), ("strategies", "capacity: float = 500"),
+    ("clients", "policy: RetryPolicy | None = None"),
+])  # fmt: skip
+def test_the_reference_shows_types_and_defaults(site, page, shown):
+    """Also where a decorator makes the constructor."""
+    text = (site / "reference" / page / "index.html").read_text(encoding="utf-8")
+    plain = " ".join(html.unescape(re.sub("<[^>]+>", "", text)).split())
+    assert shown in plain
 
 
 @pytest.mark.release
