@@ -472,6 +472,8 @@ GUESSES = [  # what users of other libraries write first
     (lambda: RetryPolicy(retry_if=print), "retry_if=…, an option of wrap, mount or"),
     (lambda: RetryPolicy(budget=RetryBudget()), "budget=…, an option of wrap, mount or"),
     (lambda: RetryPolicy(on_retry=print), "on_event=…, an option of wrap, mount or RetryPoolManager"),
+    (lambda: RetryPolicy.batch(max_attempts=3), "write RetryPolicy.batch().replace(max_attempts=3)"),
+    (lambda: RetryPolicy.gateway(3), "write RetryPolicy.gateway().replace(…)"),
     (lambda: forbear.IdempotencyKeys("stripe"), "by name: header, style, profile, generate"),
     (lambda: forbear.EventStreams(20.0), "by name: first_event_timeout, resume"),
     (lambda: forbear.requests.RetryAdapter(requests.adapters.HTTPAdapter()),

@@ -20,6 +20,7 @@ from .checks import (
     check_set,
     frozen,
     set_fields,
+    suggesting,
     tool,
 )
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
@@ -175,6 +176,7 @@ class RetryPolicy:
         return policy
 
     @staticmethod
+    @suggesting
     def latency_sensitive() -> RetryPolicy:
         """For latency-sensitive calls: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
 
@@ -186,6 +188,7 @@ class RetryPolicy:
         return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1), patience=0.0)
 
     @staticmethod
+    @suggesting
     def high_availability() -> RetryPolicy:
         """For calls between services that should survive a deployment: 6 attempts, 100 ms, ×2, cap
         30 s, patience 20 s.
@@ -198,6 +201,7 @@ class RetryPolicy:
         return RetryPolicy(max_attempts=6, backoff=backoff, patience=20.0)
 
     @staticmethod
+    @suggesting
     def batch() -> RetryPolicy:
         """For background jobs: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
 
@@ -210,6 +214,7 @@ class RetryPolicy:
         )
 
     @staticmethod
+    @suggesting
     def gateway() -> RetryPolicy:
         """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %, patience 2 s.
 
@@ -221,6 +226,7 @@ class RetryPolicy:
         return RetryPolicy(max_attempts=6, backoff=backoff, patience=2.0)
 
     @staticmethod
+    @suggesting
     def disabled() -> RetryPolicy:
         """One attempt, no retry; deadlines, keys and records still work."""
         return RetryPolicy(max_attempts=1)
