@@ -67,10 +67,11 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
             if isinstance(body, ready):
                 incoming.end()
                 return body
-            response.body, response.pieces = body, response.step(iter, body)
+            response.body = body
+            response.pieces = response.step(iter, body)
             return response
         except BaseException:
-            incoming.end()  # nothing is left that could be closed
+            response.close()  # the server has nothing that it could close
             raise
 
 
@@ -81,7 +82,7 @@ class Response:
     and another thread may fetch the next one.
     """
 
-    body: Iterable[bytes]
+    body: Iterable[bytes] = ()
     pieces: Iterator[bytes]
 
     def __init__(self, incoming: Incoming) -> None:

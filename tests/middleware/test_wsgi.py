@@ -49,6 +49,22 @@ def test_it_holds_over_the_body_until_its_close(backend):
     assert calls.sent == 2 + 4  # what close() does is asked for by nobody
 
 
+def test_a_body_that_cannot_be_iterated_is_closed():
+    """The server gets nothing that it could close."""
+    closed = []
+
+    class Body:
+        def __iter__(self):
+            raise OSError("gone")
+
+        def close(self):
+            closed.append(True)
+
+    with pytest.raises(OSError, match="gone"):
+        list(RetryContextMiddleware(lambda *_: Body())(environ_of(), lambda *_: None))
+    assert closed == [True]
+
+
 def test_an_application_that_is_a_generator(backend):
     """It begins to run, calls start_response and is marked with the first piece."""
     calls = backend([503])
