@@ -95,12 +95,12 @@ DIALECT = (
 # and in addition by all that it meets.
 BOUNDS: dict[str, tuple[Any, Any]] = {  # name: (bound, goal)
     "httpx": ((34, 3_690), (34, 3_700)),
-    "requests": ((33, 3_760), (34, 4_100)),
+    "requests": ((33, 3_770), (34, 4_100)),
     "urllib3": ((33, 3_760), (34, 4_000)),
     "aiohttp": ((33, 3_430), (34, 3_600)),
     # A file that was always loaded is now two or three, met one by one.
     "httpx, by all it meets": ((54, 5_420), (48, 5_700)),
-    "requests, by all it meets": ((51, 5_480), (48, 6_100)),
+    "requests, by all it meets": ((51, 5_500), (48, 6_100)),
     "urllib3, by all it meets": ((51, 5_480), (48, 6_000)),
     "aiohttp, by all it meets": ((50, 5_020), (48, 5_600)),
     "src": (14_600, 15_000),

@@ -93,16 +93,15 @@ class RetryAdapter(BaseAdapter):
         pool_block: bool = DEFAULT_POOLBLOCK,
         **options: Unpack[Options[Predicate]],
     ) -> None:
-        if callable(getattr(policy, "send", None)):
+        if isinstance(policy, BaseAdapter):
             raise TypeError(
                 f"policy must be a RetryPolicy, got {shown(policy)}: write RetryAdapter(inner=…)"
             )
-        is_none = not callable(getattr(inner, "send", None))
-        if inner is not None and (is_none or isinstance(inner, (type, requests.Session))):
-            hint = "; to keep a session's own adapters use forbear.requests.mount(session)"
+        is_other = isinstance(inner, (type, requests.Session))
+        if inner is not None and (is_other or not callable(getattr(inner, "send", None))):
             raise TypeError(
-                f"inner must be an adapter of requests, got {shown(inner)}"
-                f"{hint * isinstance(inner, requests.Session)}"
+                f"inner must be an adapter of requests, got {shown(inner)}; for those of a"
+                " session use forbear.requests.mount(session)"
             )
         super().__init__()
         self.given = policy, options
