@@ -85,6 +85,22 @@ def test_the_four_methods_alone_drive_the_breaker():
     assert strategy.quiet
 
 
+def test_a_retry_counts_for_a_circuit_that_has_closed_since_its_call_began():
+    breaker = CircuitBreaker(2, failure_rate=None, open_for=0.1)
+    strategy = a_strategy(breaker=breaker)
+    token = strategy.acquire_initial_token(A, NOW)
+    token.attempts = 1
+    strategy.refresh_token(token, RESET, NOW, latest=1e9)  # it is sent a second later
+    for failed, at in ((True, NOW), (False, NOW + 0.5)):  # meanwhile others open and close it
+        permit = breaker.admit(A, at).permit
+        breaker.record(A, failed=failed, sent_at=at, now=at, permit=permit)
+    assert breaker.quiet
+    token.attempts = 2
+    strategy.refresh_token(token, RESET, NOW + 2, latest=1e9)
+    breaker.record(A, failed=True, sent_at=NOW + 2, now=NOW + 2)
+    assert breaker.state(A, NOW + 2) == "open"
+
+
 def test_repr_is_one_line_of_state():
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=5 <RetryBudget 7/7>>"
     assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no limits>"

@@ -99,6 +99,7 @@ class StandardStrategy(Limit):
             raise RetryRefused(verdict.reason, retry_after=verdict.delay)
         call.note(failure, now, *verdict)
         token.delay, token.source = verdict
+        call.sent_at = now + token.delay  # the next attempt, at the earliest
         return token
 
     def record_success(self, token: RetryToken, now: float) -> None:
