@@ -6,6 +6,7 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from math import inf
+from types import MethodType
 from typing import TYPE_CHECKING
 
 from ..limits import Locked
@@ -27,11 +28,8 @@ class Tasks(Waiter, Locked):
             await self._wait_on_trio(seconds, since, queued)
             return
         sleep = loop.create_future()
-        timer = loop.call_later(seconds, end, loop, sleep, SYSTEM_CLOCK.monotonic() + seconds)
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(end, loop, sleep)
-
+        timer = loop.call_later(seconds, end, sleep, SYSTEM_CLOCK.monotonic() + seconds)
+        wake = MethodType(end_soon, sleep)  # 200 bytes less for each wait than a partial
         try:
             self._add(wake, since, queued)
             await sleep
@@ -55,13 +53,18 @@ class Tasks(Waiter, Locked):
         await clock.asleep(seconds)
 
 
-def end(loop: AbstractEventLoop, sleep: Future[None], ends_at: float = -inf) -> None:
+def end_soon(sleep: Future[None]) -> None:
+    """End a wait, from any thread."""
+    sleep.get_loop().call_soon_threadsafe(end, sleep)
+
+
+def end(sleep: Future[None], ends_at: float = -inf) -> None:
     """End a wait, unless its timer fired early: uvloop's may, by up to half a millisecond."""
     left = ends_at - SYSTEM_CLOCK.monotonic()
     if sleep.done():
         return
     if left > 0:
-        loop.call_later(left, end, loop, sleep, ends_at)
+        sleep.get_loop().call_later(left, end, sleep, ends_at)
     else:
         sleep.set_result(None)
 
