@@ -5,9 +5,8 @@ import socket
 import pytest
 
 import forbear
+from examples.smallest import CircuitOpenError, Client, DeadlineExceeded
 from forbear import Reason, RetryPolicy, record_of
-
-from .smallest import CircuitOpenError, Client, DeadlineExceeded
 
 POLICY = RetryPolicy(backoff=forbear.Fixed(1.0), max_attempts=3, hint_spread=0.0)
 
