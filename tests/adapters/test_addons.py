@@ -6,6 +6,7 @@ import forbear
 from forbear import ConcurrencyLimit, Fixed, Pacing, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.addons import Limit
 from forbear.strategies import RetryRefused
+from forbear.testing import record
 
 from ..lanes import ORIGIN, URL
 
@@ -128,6 +129,50 @@ async def test_it_may_refuse_a_retry_and_no_first_attempt(adapter, quick, caplog
         failed = Reason.STRATEGY_FAILED
         assert record_of(response).reason is (failed if reason == "SECRET" else reason)
     assert ("add-on Toy raised" in caplog.text) == (reason == "SECRET")
+
+
+@one_lane
+async def test_a_limit_hears_until_when_a_retry_may_be_sent(adapter, quick):
+    """Until its key expires: after that the server may execute the request once more."""
+    heard = []
+    take = lambda self, call, failure, delay, now, until: heard.append(until - call.started_at)  # noqa: E731
+    more = {"addons": [type("Toy", (Limit,), {"take": take})()], "policy": AT_ONCE}
+    more["idempotency"] = forbear.IdempotencyKeys(lifetime=50.0)
+    async with adapter.client([503, 200], **more, **quick) as client:
+        assert (await adapter.call(client, "POST", URL)).status_code == 200
+    assert heard == [50.0]
+
+
+@one_lane
+async def test_a_wait_beyond_the_deadline_is_not_begun(adapter, quick):
+    toy = type("Toy", (Limit,), {"begin": lambda self, call, wait, now: 60.0})()
+    inner = adapter.watched([200])
+    async with adapter.client(
+        inner, addons=[toy], policy=RetryPolicy(total_timeout=5.0), **quick
+    ) as client:
+        with pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", URL)
+    assert (quick["clock"].sleeps, inner.requests) == ([], [])
+
+
+@one_lane
+async def test_a_held_call_that_is_refused_is_released(adapter, quick):
+    """Three responses of 503 leave no token, so the fourth attempt is held, until 2 s later."""
+
+    def admit(self, call, now):
+        if call.attempts == 3:
+            raise RetryRefused(Reason.CALLER_SAID_NO)
+        return 0.0
+
+    events = record()
+    more = {"addons": [type("Toy", (Limit,), {"admit": admit})()], "gate": forbear.RetryGate()}
+    async with adapter.client([503], on_event=[events], **more, **quick) as client:
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert len(events.named("released")) == 1
+    found = record_of(caught.value)
+    assert [found.held, *found.waits] == pytest.approx([0.5, 0.025, 0.75, 2.0])
+    assert more["gate"].held() == 0
 
 
 class Broken:

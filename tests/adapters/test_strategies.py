@@ -172,6 +172,14 @@ async def test_a_budget_that_raises_loses_nothing(adapter, quick, step, caplog, 
 
 
 @one_lane
+async def test_a_budget_that_raises_at_a_deposit_costs_no_retry(adapter, quick, logged):
+    budget = type("Broken", (RetryBudget,), {"deposit": raising(OSError("SECRET"))})()
+    response = await adapter.once([503, 200], budget=budget, policy=AT_ONCE, **quick)
+    assert response.status_code == 200
+    assert any(line.startswith("schedule, scope or limit raised OSError") for line in logged())
+
+
+@one_lane
 async def test_a_budget_that_raises_when_it_is_refunded_costs_no_outcome(adapter, quick, logged):
     """The retry that it paid for is not sent, because its hook raises."""
     budget = type("Broken", (RetryBudget,), {"refund": raising(OSError("SECRET"))})()
