@@ -6,6 +6,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 
 from __future__ import annotations
 
+from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,10 @@ class RetryingPool(urllib3.HTTPConnectionPool):
 
     retry_port: PoolPort
 
+    @cached_property
+    def is_http2(self) -> bool:
+        return self.ConnectionCls.__module__.startswith("urllib3.http2")
+
     def urlopen(  # type: ignore[override]  # what else it takes is passed on
         self,
         method: str,
@@ -79,8 +84,7 @@ class RetryingPool(urllib3.HTTPConnectionPool):
         redirects = port.redirects(retries, named.get("redirect", True), self.retries)
         # With release_conn=False urllib3 must read the body itself, or the caller would lose the
         # connection it wants to keep; over HTTP/2 responses are read at once and release none.
-        is_http2 = self.ConnectionCls.__module__.startswith("urllib3.http2")
-        preload = preload_content and (release_conn is None or release_conn) and not is_http2
+        preload = preload_content and (release_conn is None or release_conn) and not self.is_http2
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
